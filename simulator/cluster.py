@@ -159,7 +159,7 @@ class Cluster:
         self.resolved = 0
         self.read_log: dict[int, int] = {}
         self._read_feedback = dict.fromkeys(range(config.shards), 0)
-        self.topic = SimulatedRulings(log.begins)
+        self.topic = SimulatedRulings()
         self.rulings = self.topic.rulings()
         self.code: Release | None = None
         self.epoch, self.leads, self.settled, self.begun = 1, True, True, 0
@@ -176,7 +176,7 @@ class Cluster:
         if self.large:
             bound = VALUES_BYTES[len(self.log.partitions) % len(VALUES_BYTES)]
             shape = msgspec.structs.replace(shape, values_bytes_max=bound)
-        self.life = Life("first", shape, self.log.begins)
+        self.life = Life("first", shape)
 
     def behind(self) -> bool:
         """Return True if log or feedback has not been read."""
@@ -280,7 +280,7 @@ class Cluster:
         if self.large:
             bound = dice.choice(VALUES_BYTES)
             shape = msgspec.structs.replace(shape, values_bytes_max=bound)
-        self.life = Life(f"{dice.getrandbits(64):016x}", shape, self.log.begins)
+        self.life = Life(f"{dice.getrandbits(64):016x}", shape)
         self._other_release = dice.random() < 0.3
         self._cache.forget()  # workers of the release before are gone
 
@@ -451,7 +451,6 @@ class Cluster:
                     [r.value for r in records],
                     self.config.shards,
                     whole=self.single,
-                    constraints=self.config.constraints,
                     rulings=self.rulings,
                 )
         for s, (start, end) in batch.feedback.items():

@@ -6,14 +6,13 @@ from typing import Any
 from unittest import mock
 
 from streamydb import records
-from streamydb.parser import compile as compiling
 from streamydb.records import decoder
 from streamydb.sorter import core as sorter
 from streamydb.sorter import declarations
 from streamydb.txn_processor import enforce as enforcing
 
 __all__ = [
-    "constraints_after_the_plan", "constraints_from_the_start", "constraints_unread",
+    "constraints_after_the_plan", "constraints_unread",
     "keep_the_index", "unlocked_index",
 ]  # fmt: skip
 
@@ -31,11 +30,6 @@ def constraints_after_the_plan() -> Any:
         return again(records, all_of_them=True) if all_of_them else records
 
     return mock.patch.object(sorter, "reading_constraints", reading)
-
-
-def constraints_from_the_start() -> Any:
-    """Constraints: nobody asks from where on they can be declared."""
-    return mock.patch.object(compiling._Care, "may_declare", return_value=True)  # noqa: SLF001
 
 
 def unlocked_index() -> Any:

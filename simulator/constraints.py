@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from streamydb.constraints import parse
 from streamydb.records import canonical
-from streamydb.records.begins import CONSTRAINTS_ANYWHERE, Begins
 
-__all__ = ["Declarations", "allowed_late"]
+__all__ = ["Declarations"]
 
 _RULES: Final[tuple[dict[str, Any], ...]] = (
     {"type": "number"}, {"type": "integer", "min": -2}, {"max": 4}, {"required": True},
@@ -26,14 +25,6 @@ _UNIQUE: Final[tuple[dict[str, Any], ...]] = (
 )  # fmt: skip
 _PREFIXES: Final = ("", "k", "k", "k1", "k2", "é", "q", "$x", "flow/")
 _LIKELY: Final = (*range(-9, 10), 2.5, 0.5, "a", "", True, False, [], [1], {"x": None}, {"x": 1})
-
-
-def allowed_late(rng: random.Random, begins: Begins, records: int) -> Begins:
-    """Draw from where on constraints can be declared in a database that was not created for them:
-    from the beginning of its log, or somewhere in it.
-    """
-    places = {0: rng.randint(1, records // 2)} if rng.random() < 0.6 else {}
-    return Begins({**begins.places, CONSTRAINTS_ANYWHERE: places})
 
 
 @dataclass

@@ -117,7 +117,7 @@ class _Judge:
 
     def _claimed(self, entry: ControlEntry, claim: LeaderClaim) -> None:
         node = self._world.room.nodes[entry.node]
-        if claim.said_ms > 0 and entry.why in {"tick", "asked"}:  # not one of release 0.1.0
+        if entry.why in {"tick", "asked"}:
             self._fairly(entry, claim, node)
         self.epoch, self.leader = claim.epoch, claim.pipeline
         self.epochs_in_calm += self.calm_t is not None and self.calm_t < entry.said_t
@@ -137,7 +137,7 @@ class _Judge:
         quiet_t = now - room.times.near - room.times.follow
         ready = node.is_ready(now) or self._is_level(node.executed, now)
         for other in room.nodes:
-            if other is node or other.early or other.member is None:
+            if other is node or other.member is None:
                 continue
             if max(node.trouble_t, other.trouble_t) > quiet_t:
                 continue
@@ -255,12 +255,10 @@ class _World:
         """Draw who is there."""
         self._random = rng
         count = rng.choice([2, 2, 3, 3, 4, 5])
-        mixed = rng.random() < 0.25
         self.rate = rng.choice([0.01, 1.0, 20.0])
         nodes = [
             Node(
                 index,
-                early=mixed and rng.random() < 0.5,
                 batch_ms=rng.choice([200, 200, 1_000, 3_800]),
                 speed=self.rate * rng.choice([1.5, 3.0, 10.0]),
                 clock=(1 + rng.uniform(-_DRIFT, _DRIFT), rng.randint(1, 10**9)),
@@ -273,7 +271,7 @@ class _World:
         self.room = Room(rng, nodes, self.rate, times, self.judge.take)
         self._back: list[tuple[int, Node]] = []
         pace = "full" if times == Times() else "quick"
-        self.about = f"members={count} mixed={mixed} times={pace}"
+        self.about = f"members={count} times={pace}"
 
     def run(self) -> None:
         """From the start to the end."""
@@ -315,7 +313,7 @@ class _World:
         for_ms = rng.choice([200, 900, 1_500, 4_000, 12_000])
         if what == "ask":
             named = rng.random() < 0.5
-            target = node.pipeline if named and not node.early else ""
+            target = node.pipeline if named else ""
             to = f"n{node.index}" if named else ""
             return room.request(Handover(log="log", pipeline="", to=to, target=target))
         node.trouble_t = room.t + for_ms
@@ -342,9 +340,8 @@ class _World:
         rng.shuffle(dead)
         self._back = []
         for node in dead:
-            running = any(other.member is not None and not other.early for other in room.nodes)
+            running = any(other.member is not None for other in room.nodes)
             if rng.random() < 0.6 or not running:
-                node.early = node.early and running
                 room.start(node)
         for node in room.nodes:
             for trouble, until in node.until.items():
@@ -399,7 +396,7 @@ class _World:
         elif rest and what < 0.4:
             leader.executed = int(leader.executed * rng.random())  # an older copy comes back
             room.start(leader)
-        elif any(not node.early for node in rest):
+        elif rest:
             leader.member = None
         self.judge.calm(begins=False)
 

@@ -15,22 +15,16 @@ from streamydb.key_processor.locking import core as locking
 from streamydb.key_processor.locking.expiry import Sweep
 from streamydb.key_processor.locking.locks import LockTable
 from streamydb.key_processor.ranges import RangeScanner
-from streamydb.parser import compile as compiling
 from streamydb.records import expiry, updates
 from streamydb.txn_processor import enforce, execution
 from streamydb.txn_processor.expiry import Ending
 
 __all__ = [
-    "ends_are_lost", "expiry_from_the_start",
+    "ends_are_lost",
     "give_back_to_the_kernel", "index_for_good", "keep_what_is_over", "leave_to_the_kernel",
     "miss_what_ends", "remove_too_late", "resolve_before_the_sweep", "see_what_is_over",
     "sweep_under_locks", "tell_it_twice", "untold_removals",
 ]  # fmt: skip
-
-
-def expiry_from_the_start() -> Any:
-    """Expiry: nobody asks where in the log it begins."""
-    return mock.patch.object(compiling._Care, "may_expire", return_value=True)  # noqa: SLF001
 
 
 def see_what_is_over() -> Any:

@@ -19,7 +19,6 @@ from streamydb import records
 from streamydb.columns.record_rows import TimedRecords
 from streamydb.planner.conflicts import Ints, plan_transactions
 from streamydb.planner.plan import Plan
-from streamydb.records.begins import EVERYWHERE, Begins
 from streamydb.records.ruling_records import Fence, RulingRecord, encode_ruling
 from streamydb.records.rulings import Book, Fault, Rulings, ruling_of
 from streamydb.txn_processor import interpreter
@@ -44,12 +43,11 @@ def _of_ours(function: _F) -> _F:
 
 
 class SimulatedRulings:
-    """`<db>.rulings`, shared by all clusters over a log; and where rules begin in it."""
+    """`<db>.rulings`, shared by all clusters over a log."""
 
-    def __init__(self, begins: Begins = EVERYWHERE) -> None:
+    def __init__(self) -> None:
         """Nothing was ruled."""
         self.values: list[bytes] = []
-        self._begins = begins
 
     def append(self, record: RulingRecord) -> None:
         """One more record."""
@@ -66,7 +64,7 @@ class SimulatedRulings:
 
     def rulings(self) -> Rulings:
         """Return the rulings so far."""
-        book = Book(LOG, self._begins)
+        book = Book(LOG)
         for value in self.values:
             book.take(value)
         return book.rulings()

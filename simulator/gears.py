@@ -271,7 +271,7 @@ class Gears:
         config = msgspec.structs.replace(
             opened.base.state.config, incarnation=f"{cluster.config.incarnation}-{number}"
         )
-        life = Life(f"gear-{number}", cluster.life.shape, self.log.begins)
+        life = Life(f"gear-{number}", cluster.life.shape)
         rulings = cluster.topic.rulings()
         shard = RealTimeShard(Surroundings(config, life, 2, MODULES, rulings), opened)
         self._gear = _Running(

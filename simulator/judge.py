@@ -22,8 +22,8 @@ from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.records import Expiring, end_of
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.gathering.gathered import GatherState
+from streamydb.verify.oracle.core import replay
 from streamydb.verify.oracle.outputs import OutputRecord, Topic
-from streamydb.verify.oracle.replay import replay
 
 __all__ = ["TOPICS", "Divergence", "SeedOutcome", "judge"]
 
@@ -73,7 +73,6 @@ def judge(
         id_window=config.id_window,
         rulings=rulings,
         modules=MODULES,
-        constraints=config.constraints,
     )
     outcome.transactions = expected.next_seq - 1
     written = [record for record in cluster.written if record.topic != o.DIGESTS]

@@ -23,24 +23,16 @@ from streamydb import errors, limits
 from streamydb.columns import sizes
 from streamydb.columns.lock_messages import Granted, Locks
 from streamydb.columns.messages import Grant, KnownResults
-from streamydb.columns.plans import FIRST_SHAPE, PlanShape
+from streamydb.columns.plans import PlanShape
 from streamydb.columns.protocol import Message
 from streamydb.key_processor import values
 from streamydb.key_processor.locking.messages import is_id_lock, unpacked
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.state import ShardState
 from streamydb.planner import weights
-from streamydb.records.begins import EVERYWHERE, NOWHERE, RULES, Begins
 from streamydb.txn_processor import outputs as o
 
-__all__ = [
-    "VALUES_BYTES",
-    "GrantedBytes",
-    "LargeValues",
-    "draw_begins",
-    "forget_sizes",
-    "small_limits",
-]
+__all__ = ["VALUES_BYTES", "GrantedBytes", "LargeValues", "forget_sizes", "small_limits"]
 
 _TRANSACTION_BYTES: Final = 600
 _BLOCK_BYTES: Final = 200
@@ -70,18 +62,6 @@ def small_limits() -> Iterator[None]:
         for patch in patches:
             stack.enter_context(patch)
         yield
-
-
-def draw_begins(rng: random.Random, records: int) -> Begins:
-    """Draw where rules begin: mostly with the log, as in new databases, or somewhere in it, or
-    never.
-    """
-    if rng.random() < 0.7:
-        return EVERYWHERE
-    if rng.random() < 0.1:
-        return NOWHERE
-    places = {partition: rng.randint(0, records) for partition in range(rng.choice([1, 3]))}
-    return Begins(dict.fromkeys(RULES, places))
 
 
 @dataclass
@@ -128,14 +108,14 @@ class GrantedBytes:
     def __init__(self, blobs: MemoryBlobs, *, single: bool = False) -> None:
         """``blobs``: of a shard before the batch; ``single``: with one lock at a time."""
         data = blobs.get("meta")
-        shape = None if data is None else msgspec.msgpack.decode(data, type=_Shaped).shape
         self._single = single
         self._parts: dict[int, list[Granted]] = {}
-        self._bound: int | None = None if data is None else (shape or FIRST_SHAPE).values_bytes_max
+        self._bound: int | None = None
+        if data is not None:
+            self._bound = msgspec.msgpack.decode(data, type=_Shaped).shape.values_bytes_max
         self._total = 0
         self._alone = False
         self._made: dict[int, dict[tuple[int, int], int]] = {}
-        self._bounded = True
         self._first = 0
         self._told: dict[int, list[int]] = {}
         self._turns = 1
@@ -170,7 +150,6 @@ class GrantedBytes:
             lengths[sizes.over_by(slots, int(timeline.ts[-1]))] = 0
         self._total += int(lengths[users].sum()) if users else 0
         self._alone |= grant.alone
-        self._bounded &= grant.bounded
 
     def judge(self, shards: int) -> None:
         """Compare: several shards know small values by their class only."""
@@ -181,7 +160,7 @@ class GrantedBytes:
         for told in self._told.values() if self._turns == 1 and self._bound is not None else ():
             if len(told) > 1 and sum(told) > (self._bound or 0):
                 raise Divergence(f"a shard tells {sum(told)} bytes of results, of {self._bound}")
-        if self._bound is None or (self._alone and not self._bounded):
+        if self._bound is None:
             return
         bound = self._bound * (1 if shards == 1 else sizes.SMALL_BYTES // sizes.SMALL_COUNTS)
         if self._alone:
@@ -266,11 +245,11 @@ def _is_generic(at: _Place, log: SimulatedLog) -> bool:
 class _Shaped(msgspec.Struct):
     """Of what either grouping remembers, the shape."""
 
-    shape: PlanShape | None = None
+    shape: PlanShape
 
 
 def forget_sizes(stores: Iterable[MemoryBlobs]) -> None:
-    """Make of the states what an earlier release would have left, which knew no sizes."""
+    """Make of the states what a pipeline has that begins with a backup's state: no sizes."""
     for store in stores:
         data = store.get("meta")
         if data is None:

@@ -6,7 +6,6 @@ import random
 from dataclasses import dataclass, field
 
 from streamydb.records import Marker, encode_marker
-from streamydb.records.begins import EVERYWHERE, Begins
 from streamydb.verify.oracle.order import LogRecord
 
 __all__ = ["SimulatedLog"]
@@ -18,14 +17,13 @@ _HOUR_MS = 3_600_000
 class SimulatedLog:
     """Partitions of records; each partition's broker has a clock of its own.
 
-    ``begins``: what was recorded of where rules begin. ``number``: of the newest round of markers.
+    ``number``: of the newest round of markers.
     """
 
     random: random.Random
     initial: int
     partitions: dict[int, list[LogRecord]] = field(default_factory=dict)
     clocks: dict[int, int] = field(default_factory=dict)
-    begins: Begins = EVERYWHERE
     number: int = 0
 
     def __post_init__(self) -> None:

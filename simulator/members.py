@@ -11,76 +11,16 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Any, Final, NamedTuple
-
-import msgspec
+from typing import Final, NamedTuple
 
 from streamydb.pipeline.standby.actions import Action, Play, Say, Times
 from streamydb.pipeline.standby.core import Member
-from streamydb.records.control import (
-    Beat,
-    Following,
-    Handover,
-    LeaderClaim,
-    Message,
-    decode_message,
-    encode_message,
-)
+from streamydb.records.control import Handover, LeaderClaim, Message, decode_message, encode_message
 
-__all__ = ["STEP_MS", "ControlEntry", "Earlier", "Node", "Room"]
+__all__ = ["STEP_MS", "ControlEntry", "Node", "Room"]
 
 STEP_MS: Final = 100
 """How long a step of the world takes; every member that runs has its turn in each."""
-
-
-class Earlier(Member):
-    """A member of release 0.1.0, which thought itself ready at once and asked nobody."""
-
-    def is_ready(self, now_ms: int) -> bool:
-        """Nothing is known to be missing for longer than five seconds."""
-        return self.role == "following" and self.lag_ms(now_ms) <= self._times.ready
-
-    def hear(self, message: Message, now_ms: int) -> list[Action]:
-        """It does not know the newer fields, and neither says nor understands them."""
-        return [_plainly(action) for action in super().hear(_plain(message), now_ms)]
-
-    def begin(self, now_ms: int) -> list[Action]:
-        """As ever."""
-        return [_plainly(action) for action in super().begin(now_ms)]
-
-    def progress(
-        self, resolved: int, read: int, now_ms: int, *, known: bool = True
-    ) -> list[Action]:
-        """As ever."""
-        return [_plainly(a) for a in super().progress(resolved, read, now_ms, known=known)]
-
-    def tick(self, now_ms: int) -> list[Action]:
-        """As ever."""
-        return [_plainly(action) for action in super().tick(now_ms)]
-
-    def _elect(self, now_ms: int) -> list[Action]:
-        return self.claim(now_ms)
-
-    def _is_wanted(self, now_ms: int) -> bool:
-        silent_ms = now_ms - self.leader.heard_ms
-        known = bool(self.leader.pipeline) and self.is_ready(now_ms)
-        return known and silent_ms > self._times.silence
-
-
-def _plain(message: Message) -> Message:
-    """A message without the fields that release 0.1.0 does not have."""
-    later: dict[str, Any] = {"said_ms": 0}
-    if isinstance(message, Beat):
-        later["executed"] = -1
-    elif isinstance(message, Following):
-        later |= {"behind": -1, "wants": False}
-    elif isinstance(message, Handover):
-        later["target"] = ""
-    return msgspec.structs.replace(message, **later)
-
-
-def _plainly(action: Action) -> Action:
-    return Say(_plain(action.message)) if isinstance(action, Say) else action
 
 
 class ControlEntry(NamedTuple):
@@ -106,7 +46,6 @@ class Node:
 
     Attributes:
         index: its number.
-        early: it is of release 0.1.0.
         batch_ms: how long its batches take.
         speed: seqs that it executes in a ms.
         clock: how fast its clock runs, and from where.
@@ -122,7 +61,6 @@ class Node:
     """
 
     index: int
-    early: bool
     batch_ms: int
     speed: float
     clock: tuple[float, int]
@@ -203,8 +141,7 @@ class Room:
             node.executed = 0
         if level:
             node.executed = self.total()
-        kind = Earlier if node.early else Member
-        node.member = kind(
+        node.member = Member(
             "log", node.pipeline, f"n{node.index}", standby=node.standby, times=self.times
         )
         for entry in self.log:

@@ -56,7 +56,9 @@ def _plan_while_open() -> Any:
 def _feedback_of_any_attempt() -> Any:
     """Recovery: feedback is known by the number of its plan, and limits change at once."""
     number = plans.PlanName
-    named = mock.patch.object(plans.OpenPlan, "name", lambda self: number(self.number))
+    named = mock.patch.object(
+        plans.OpenPlan, "name", lambda self: number(self.number, "", 0, 0, "")
+    )
     return together(named, _limits_at_once())
 
 
@@ -424,7 +426,6 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "constraints-order": Mutation(_unlocked_constraints, _BOTH, constraints=_HALF),
     "constraints-first": Mutation(declaring.constraints_after_the_plan, _BOTH, constraints=_HALF),
     "constraints-late": Mutation(declaring.constraints_unread, _BOTH, constraints=_HALF),
-    "constraints-begin": Mutation(declaring.constraints_from_the_start, _BOTH, constraints=_HALF),
     "constraints-plan": Mutation(_constraints_of_the_plan, ("planner",), constraints=_HALF),
     "unique-locks": Mutation(declaring.unlocked_index, _BOTH, constraints=_HALF),
     "unique-release": Mutation(declaring.keep_the_index, _BOTH),
@@ -432,7 +433,6 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "values-uncut": Mutation(value_mutations.uncut_plans, ("planner",), large=_HALF),
     "values-cuts": Mutation(value_mutations.cut_otherwise, ("planner",), large=_HALF),
     "values-limit": Mutation(value_mutations.meet_anything, _BOTH, large=_HALF),
-    "values-begin": Mutation(value_mutations.bounded_from_the_start, _BOTH, large=_HALF),
     "values-grants": Mutation(value_mutations.grant_everything, ("single",), large=_HALF),
     "values-made": Mutation(value_mutations.make_anything, _BOTH, large=_HALF),
     "values-withdrawn": Mutation(
@@ -456,10 +456,8 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
         range_mutations.make_keys_anywhere, _BOTH, constraints=1.0, ranges=_HALF
     ),
     "ranges-limit": Mutation(range_mutations.count_anything, _BOTH, ranges=_HALF),
-    "ranges-begin": Mutation(range_mutations.ranges_from_the_start, _BOTH, ranges=_HALF),
     "ranges-lock": Mutation(range_mutations.ranges_overtake, ("single",), ranges=_HALF),
     "ranges-fence": Mutation(range_mutations.overtake_ranges, ("single",), ranges=_HALF),
-    "expiry-begin": Mutation(expiring.expiry_from_the_start, _BOTH, expiry=_HALF),
     "expiry-seen": Mutation(expiring.see_what_is_over, ("planner",), expiry=_HALF),
     "expiry-late": Mutation(expiring.remove_too_late, ("planner",), expiry=_HALF),
     "expiry-untold": Mutation(expiring.untold_removals, ("planner",), expiry=_HALF),

@@ -10,7 +10,6 @@ import numpy as np
 
 from streamydb.columns.scans import Scan
 from streamydb.key_processor.locking.spans import FirstWriters, SpanSeqs
-from streamydb.parser import compile as compiling
 from streamydb.planner import conflicts
 from streamydb.txn_processor import enforce, interpreter, ranges
 from streamydb.txn_processor.granted_ranges import GrantedRanges
@@ -18,7 +17,7 @@ from streamydb.txn_processor.granted_ranges import GrantedRanges
 __all__ = [
     "compile_ranges_apart", "count_anything", "crowd_ranges", "forget_own_writes",
     "forget_the_members", "make_keys_anywhere", "miss_a_key", "overtake_ranges",
-    "plan_without_ranges", "ranges_from_the_start", "ranges_overtake", "scan_too_little",
+    "plan_without_ranges", "ranges_overtake", "scan_too_little",
 ]  # fmt: skip
 
 
@@ -110,11 +109,6 @@ def make_keys_anywhere() -> Any:
 def count_anything() -> Any:
     """Ranges: they may have as many keys as they like."""
     return mock.patch.object(interpreter, "too_many", return_value=False)
-
-
-def ranges_from_the_start() -> Any:
-    """Ranges: nobody asks where in the log they begin."""
-    return mock.patch.object(compiling._Care, "may_range", return_value=True)  # noqa: SLF001
 
 
 def ranges_overtake() -> Any:

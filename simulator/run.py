@@ -10,12 +10,12 @@ from unittest import mock
 import msgspec
 
 from simulator.cluster import Cluster
-from simulator.constraints import Declarations, allowed_late
+from simulator.constraints import Declarations
 from simulator.expiry import Expiry, Leases
 from simulator.faults import Release, failing
 from simulator.gears import Gears
 from simulator.judge import Divergence, SeedOutcome, judge
-from simulator.large_values import LargeValues, draw_begins, small_limits
+from simulator.large_values import LargeValues, small_limits
 from simulator.log import SimulatedLog
 from simulator.pipelines import Pair
 from simulator.procedures import Calls
@@ -27,7 +27,6 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor import idwindow
 from streamydb.local.collector import no_collection
 from streamydb.planner import conflicts
-from streamydb.records.begins import Begins
 from streamydb.txn_processor import outputs
 
 __all__ = ["Divergence", "SeedOutcome", "run_seed", "settle"]
@@ -38,7 +37,6 @@ _INTERVALS = (50, 7, 1000, 1, 20)
 _PARTITIONS = (*[1] * 10, *[2] * 8, *[3] * 6, 4, 4, 5, 8)
 _KEYS = {"planner": (1, 3, 8, 40), "single": (1, 3, 8, *[40] * 10, *[150] * 12)}
 _CONSTRAINTS = {"planner": 0.5, "single": 0.2}
-_LATE = 0.4
 _LARGE = (*[0.0] * 10, 0.1, 0.4)
 _WORKFLOWS = {"planner": (0.0, 0.0, 0.05, 0.2), "single": (0.0, 0.0, 0.0, 0.03)}
 """How many keys, how likely constraints are, in which share of those databases only from a place in
@@ -101,8 +99,7 @@ def run_seed(
     chance = random.Random(f"constraints {seed}")  # noqa: S311 - as above
     constrained = chance.random() < (_CONSTRAINTS[grouping] if constraints is None else constraints)
     alone = constrained and chance.random() < 0.6  # where the locks of a workload are right
-    late = constrained and random.Random(f"late {seed}").random() < _LATE  # noqa: S311 - as above
-    config = _draw_config(rng, seed, grouping, constrained=constrained and not late, alone=alone)
+    config = _draw_config(rng, seed, grouping, alone=alone)
     config = _for_gears(config) if gears else config
     keys = [f"k{i}" for i in range(rng.choice(_KEYS[grouping]))] + ["é/\n"]
     workload = Workload(
@@ -113,7 +110,6 @@ def run_seed(
     workload.expiry, workload.leases = _draw_expiry(seed, workload, expiry)
     workload.declarations = _draw_declarations(chance) if constrained else None
     log = SimulatedLog(rng, config.partitions)
-    log.begins = _draw_begins(seed, records, late=late)
     dice = random.Random(f"deadlines {seed}")  # noqa: S311 - as above
     workload.deadlines = _deadlines(dice, log, deadlines)
     limits = _limits(workload, seed, dice.choice(_SPANS_MS))
@@ -123,7 +119,8 @@ def run_seed(
     members = [cluster] if isinstance(cluster, Cluster) else cluster.members
     outcome.grouping, outcome.events = grouping, cluster.events
     outcome.config = (
-        f"{_shown(config)} late={late} keys={len(keys)} large={rate} pair={pair} gears={gears} "
+        f"{_shown(config)} constrained={constrained}"
+        f" keys={len(keys)} large={rate} pair={pair} gears={gears} "
         f"plan_limit={cluster.plan_limit} crashes={members[0].crashes}"
     )
     try:
@@ -153,9 +150,7 @@ def _limits(workload: Workload, seed: int, span_ms: int) -> Iterator[None]:
         yield
 
 
-def _draw_config(
-    rng: random.Random, seed: int, grouping: str, *, constrained: bool, alone: bool
-) -> ShardConfig:
+def _draw_config(rng: random.Random, seed: int, grouping: str, *, alone: bool) -> ShardConfig:
     """The database of a seed; ``alone``: its log has one partition."""
     shards, partitions = rng.choice(_SHARDS), rng.choice(_PARTITIONS)
     return ShardConfig(
@@ -165,7 +160,6 @@ def _draw_config(
         1 if alone else partitions,
         rng.choice([3, 20, 100, 10_000]),
         grouping,
-        constraints=constrained,
         digest_interval=_INTERVALS[seed % len(_INTERVALS)],
     )
 
@@ -180,18 +174,11 @@ def _for_gears(config: ShardConfig) -> ShardConfig:
     return msgspec.structs.replace(config, shards=1, partitions=1)
 
 
-def _draw_begins(seed: int, records: int, *, late: bool) -> Begins:
-    """The places from which on rules hold; ``late``: constraints by a rule alone."""
-    dice = random.Random(f"begins {seed}")  # noqa: S311 - to be repeatable
-    begins = draw_begins(dice, records)
-    return allowed_late(dice, begins, records) if late else begins
-
-
 def _shown(config: ShardConfig) -> str:
     """A configuration for people."""
     return (
         f"grouping={config.grouping} shards={config.shards} partitions={config.partitions} "
-        f"window={config.id_window} constraints={config.constraints}"
+        f"window={config.id_window}"
     )
 
 

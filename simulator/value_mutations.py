@@ -24,16 +24,14 @@ from streamydb.key_processor.locking import core as single
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.local.shard_files import LmdbValues
 from streamydb.planner import core as planning
-from streamydb.records import begins
 from streamydb.txn_processor import core as executing
-from streamydb.txn_processor import execution, outcome
+from streamydb.txn_processor import outcome
 from streamydb.txn_processor.gathering import core as gathering
 from streamydb.txn_processor.gathering import execution as alone
 
 __all__ = [
     "announce_all_turns",
     "announce_what_is_withdrawn",
-    "bounded_from_the_start",
     "cut_otherwise",
     "grant_everything",
     "make_anything",
@@ -112,17 +110,6 @@ def meet_anything() -> Any:
     within = mock.patch.object(grants.Granter, "_is_too_much", return_value=False)
     among = mock.patch.object(executing, "meets_too_much", return_value=False)
     return together(alone_too, within, among)
-
-
-def bounded_from_the_start() -> Any:
-    """Large values: nobody asks where the bound on what a transaction meets begins."""
-    among, executed = execution.meets_too_much, alone._executed  # noqa: SLF001 - as above
-    return together(
-        mock.patch.object(
-            executing, "meets_too_much", lambda run, i, _: among(run, i, begins.EVERYWHERE)
-        ),
-        mock.patch.object(alone, "_executed", lambda *a: executed(*[*a[:-1], begins.EVERYWHERE])),
-    )
 
 
 def grant_everything() -> Any:

@@ -47,7 +47,6 @@ BATCH_REPEATED: Final = "batch-repeated"
 BATCH_EARLY: Final = "batch-early"
 CONSTRAINT_VIOLATED: Final = "constraint-violated"
 CONSTRAINT_REFUSED: Final = "constraint-refused"
-CONSTRAINTS_OFF: Final = "constraints-off"
 INTERNAL: Final = "internal"
 
 REJECTED_CODES: Final[dict[str, str]] = {
@@ -65,7 +64,6 @@ REJECTED_CODES: Final[dict[str, str]] = {
     RESERVED_KEY: "A key that begins with `$` is written; only the database writes those.",
     CALL_NOT_ALONE: "A call, deploy or constrain stands beside updates, or beside another.",
     RESERVED_ID: "An id begins with `$flow/` and is no follow-up's, or the other way round.",
-    CONSTRAINTS_OFF: "A constraint was declared while an earlier release executed the log.",
     ID_REUSED: "The id was used shortly before by a transaction with other bytes.",
     DEADLINE_PASSED: "The record was appended after its deadline; this copy was not executed.",
     DEADLINE_TOO_FAR: "The deadline is too far ahead of the commit time (see the limits).",

@@ -123,9 +123,6 @@ class Settings(BaseSettings):
         default="both",
         description="Queries of a pipeline; both: a real-time one too, where it can be.",
     )
-    constraints: bool = Field(
-        default=False, description="No longer needed: any database takes constraints."
-    )
     id_window: int = Field(
         default=ID_WINDOW_DEFAULT,
         ge=1,

@@ -49,12 +49,12 @@ from streamydb.records.control import (
     LeaderClaim,
     encode_message,
 )
-from streamydb.records.rulings import Rulings
+from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.settings import Settings
 from streamydb.txn_processor import outputs as o
+from streamydb.verify.oracle.core import replay as replay_serially
 from streamydb.verify.oracle.order import LogRecord
 from streamydb.verify.oracle.outputs import OutputRecord
-from streamydb.verify.oracle.replay import replay as replay_serially
 from tests.support.memory_topic import MemorySource, MemoryTopic
 
 __all__ = ["make"]
@@ -82,7 +82,7 @@ class GoldenLog:
 
     def rulings(self) -> Rulings:
         """None of its records met a fault of ours."""
-        return Rulings()
+        return NO_RULINGS
 
     def ends(self) -> dict[int, int]:
         """One past the last offset of each partition."""
@@ -220,6 +220,7 @@ def _backup(folder: Path, source: GoldenLog, config: ShardConfig, last: int) -> 
     for number, end in ends.items():
         for piece in source.pieces(number, 0, end):
             backup.add_segment(piece, 0, end)
+    backup.write_rulings(NO_RULINGS)
     backup.write_manifest(
         BackupManifest(
             format=BACKUP_FORMAT,
@@ -230,7 +231,6 @@ def _backup(folder: Path, source: GoldenLog, config: ShardConfig, last: int) -> 
             partitions=2,
             id_window=_WINDOW,
             digest_interval=_INTERVAL,
-            constraints=False,
             seq=last,
             ts_ms=1,
             ends=ends,

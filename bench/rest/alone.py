@@ -36,7 +36,7 @@ _SERVE: Final = "serve"
 
 def make_model(folder: Path) -> None:
     """Make a read model of a snapshot with all keys."""
-    from streamydb.read_model import ReadModel, Resolved
+    from streamydb.read_model import ReadModel, ResolvedPoint
     from streamydb.read_model.progress import PartitionProgress, TopicProgress
     from streamydb.read_model.rows import pack_row
     from streamydb.records.generation import FIRST
@@ -44,7 +44,9 @@ def make_model(folder: Path) -> None:
     value, now_ms = b'"%s"' % (b"v" * VALUE_BYTES), time.time_ns() // 1_000_000
     keys = sorted(f"{KEY_PREFIX}{n}".encode() for n in range(KEYS))
     rows = [pack_row(key, n, now_ms, b"t%d" % n, value) for n, key in enumerate(keys, 1)]
-    reached = TopicProgress("none", {0: PartitionProgress(KEYS, Resolved(KEYS, now_ms, {0: KEYS}))})
+    reached = TopicProgress(
+        "none", {0: PartitionProgress(KEYS, ResolvedPoint(KEYS, now_ms, {0: KEYS}))}
+    )
     with ReadModel.open(folder, "bank", write=True) as model:
         model.store.belong_to(FIRST)  # as a follower does before it shows anything
         model.store.preload(rows)

@@ -20,9 +20,8 @@ is in it is never changed, only added to or, for states, removed; a newer format
 
 from __future__ import annotations
 
-from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder, StateFolder
-from streamydb.backup.manifest import BackupManifest
+from streamydb.backup.manifest import BackupError, BackupManifest
 from streamydb.backup.state import State, start_blobs
 
 __all__ = ["BackupError", "BackupFolder", "BackupManifest", "State", "StateFolder", "start_blobs"]

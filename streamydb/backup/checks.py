@@ -8,8 +8,6 @@ from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.id_rows import UsedIds
 
-__all__ = ["made", "read", "remembered"]
-
 _MADE = Seam("backup", HANDED_ON, "a state")
 _READ = Seam("backup", HANDED_IN, "a state")
 
@@ -23,12 +21,12 @@ def made(pieces: Iterable[WrittenValues], seq: int) -> Iterator[WrittenValues]:
 
 def read(pieces: Iterable[WrittenValues], seq: int, keys: int) -> Iterator[WrittenValues]:
     """Pass on values; require that they are of seqs up to ``seq``, and as many as there are."""
-    found = 0
+    count = 0
     for piece in pieces:
         piece.check(_READ, (1, seq))
-        found += len(piece)
+        count += len(piece)
         yield piece
-    _READ.require(found == keys, "every key is there", keys=keys, found=found)
+    _READ.require(count == keys, "every key is there", keys=keys, found=count)
 
 
 def remembered(ids: UsedIds, verdicts: Verdicts, seq: int, *, is_new: bool) -> None:

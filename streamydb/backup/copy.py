@@ -16,11 +16,10 @@ from typing import Final, NamedTuple
 import lmdb
 import msgspec
 
-from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.kafka import BackupLog, told_digests
 from streamydb.backup.log_end import require_same_end
-from streamydb.backup.manifest import FORMAT, BackupManifest
+from streamydb.backup.manifest import FORMAT, BackupError, BackupManifest
 from streamydb.backup.pieces import LogSource, joined
 from streamydb.backup.replay import EVERYTHING, LogReplay, StateAfter, replay
 from streamydb.backup.state import State
@@ -31,12 +30,10 @@ from streamydb.local.module_folder import FolderModules
 from streamydb.local.scratch import scratch
 from streamydb.procedures.modules import Modules
 
-__all__ = ["Progress", "Subject", "Taken", "config_of", "owned", "state_at", "take"]
-
 Progress = Callable[[str, int, int], None]
 """Is told what is done, and how much of how much."""
 
-_SAME: Final = ("database", "log", "partitions", "id_window", "digest_interval", "constraints")
+_SAME: Final = ("database", "log", "partitions", "id_window", "digest_interval")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,6 @@ class Subject:
         partitions: of the log when it was created.
         id_window: for how many seqs an id is remembered.
         digest_interval: transactions from digest to digest.
-        constraints: whether it was created for constraints.
         procedures: the folder of its modules.
     """
 
@@ -64,11 +60,10 @@ class Subject:
     partitions: int
     id_window: int
     digest_interval: int
-    constraints: bool = False
     procedures: Path = field(default_factory=Path)
 
 
-class Taken(NamedTuple):
+class BackupReport(NamedTuple):
     """The contents of a backup after a run.
 
     Attributes:
@@ -98,16 +93,12 @@ def take(
     progress: Progress,
     *,
     compare: bool = True,
-) -> Taken:
+) -> BackupReport:
     """Copy what has come to the log, and make a state of it.
 
-    Args:
-        folder: a backup of the same database, or nothing yet.
-        subject: the database.
-        resolved: the last seq whose outputs are all written: the state to make.
-        keep: how many states to keep, the newest.
-        progress: is told how far it is.
-        compare: hold the digests of the copy against those of the pipelines.
+    ``folder``: a backup of the same database, or nothing yet. ``resolved``: the last seq whose
+    outputs are all written: the state to make. ``keep``: how many states to keep, the newest.
+    ``compare``: hold the digests of the copy against those of the pipelines.
 
     Raises:
         BackupError: the folder is another database's or damaged, or another backup is being taken
@@ -126,7 +117,7 @@ def _take(
     progress: Progress,
     *,
     compare: bool,
-) -> Taken:
+) -> BackupReport:
     log = BackupLog(subject.connection, subject.database)
     spans = log.spans()
     manifest = _begin(folder, subject, spans)
@@ -139,15 +130,15 @@ def _take(
     copied = _copy(folder, log, spans, progress)
     folder.write_rulings(log.rulings())
     _copy_procedures(subject.procedures, folder.procedures)
-    ends = _ends(folder, spans)
+    log_ends = _ends(folder, spans)
     base = folder.newest_state(manifest, resolved)
     config = config_of(manifest)
     modules = FolderModules([folder.procedures])
-    with state_at(folder, config, base, resolved, ends, modules, progress) as (state, digests):
+    with state_at(folder, config, base, resolved, log_ends, modules, progress) as (state, digests):
         if base is None or base.about.seq < resolved:
             folder.state(resolved).write(owned(state, subject))
     kept = folder.state(resolved).read()
-    with state_at(folder, config, kept, EVERYTHING, ends, modules, progress) as (newest, more):
+    with state_at(folder, config, kept, EVERYTHING, log_ends, modules, progress) as (newest, more):
         last = newest.about
     verified = _compare(subject, digests | more, resolved) if compare else 0
     states = sorted({*manifest.states, resolved})[-keep:]
@@ -155,18 +146,17 @@ def _take(
         manifest,
         seq=last.seq,
         ts_ms=last.ts_ms,
-        ends=ends,
+        ends=log_ends,
         states=states,
         shards=subject.shards,
         grouping=subject.grouping,
     )
     folder.write_manifest(finished)
     folder.drop_states(states)
-    return Taken(last.seq, last.ts_ms, copied, last.keys, last.digest, resolved, verified)
+    return BackupReport(last.seq, last.ts_ms, copied, last.keys, last.digest, resolved, verified)
 
 
 def config_of(manifest: BackupManifest, incarnation: str = "replay") -> ShardConfig:
-    """The fixed settings of a backup's database."""
     return ShardConfig(
         manifest.database,
         incarnation,
@@ -175,12 +165,10 @@ def config_of(manifest: BackupManifest, incarnation: str = "replay") -> ShardCon
         manifest.id_window,
         manifest.grouping,
         digest_interval=manifest.digest_interval,
-        constraints=manifest.constraints,
     )
 
 
 def owned(state: State, subject: Subject) -> State:
-    """A state that says whose it is."""
     about = msgspec.structs.replace(state.about, database=subject.database, log=subject.log)
     return State(about, state.values, state.ids, state.verdicts)
 
@@ -191,20 +179,14 @@ def state_at(
     config: ShardConfig,
     base: State | None,
     seq: int,
-    ends: Mapping[int, int],
+    log_ends: Mapping[int, int],
     modules: Modules,
     progress: Progress,
 ) -> Iterator[tuple[State, dict[int, StateAfter]]]:
     """Execute a log up to a seq: the state there, within the body, and the digests on the way.
 
-    Args:
-        source: the log.
-        config: of the database.
-        base: the state to begin with.
-        seq: where to stop; `EVERYTHING`: where the log stops.
-        ends: per partition, where to stop reading.
-        modules: where the code of stored procedures is.
-        progress: is told how far it is.
+    ``base``: the state to begin with. ``seq``: where to stop; `EVERYTHING`: where the log stops.
+    ``log_ends``: per partition, where to stop reading.
 
     Raises:
         BackupError: the log ends before that seq.
@@ -219,7 +201,7 @@ def state_at(
         _told_of_room(work),
         closing(LogReplay(config, work, base, seq, modules, source.rulings())) as run,
     ):
-        replay(run, source, ends, seq, lambda at: progress("executing the log", at, goal or at))
+        replay(run, source, log_ends, seq, lambda at: progress("executing the log", at, goal or at))
         yield run.state(config.database, base.about.log if base else ""), run.digests
 
 
@@ -276,23 +258,21 @@ def _places(offsets: Mapping[int, int]) -> str:
 def _copy(
     folder: BackupFolder, log: BackupLog, spans: Mapping[int, Span], progress: Progress
 ) -> int:
-    """Copy what the folder does not have; return how many offsets."""
     starts = {}
     for number in spans:
         segments = folder.segments(number)
         starts[number] = segments[-1].end if segments else 0
-    total, done = sum(span.high - starts[number] for number, span in spans.items()), 0
+    total, copied = sum(span.high - starts[number] for number, span in spans.items()), 0
     for number, span in spans.items():
         at = starts[number]
         for piece in joined(log.pieces(number, at, span.high)):
             folder.add_segment(piece, at, piece.end)
-            done, at = done + piece.end - at, piece.end
-            progress("copying the log", done, total)
-    return done
+            copied, at = copied + piece.end - at, piece.end
+            progress("copying the log", copied, total)
+    return copied
 
 
 def _ends(folder: BackupFolder, spans: Mapping[int, Span]) -> dict[int, int]:
-    """Return the offset up to which the folder has each partition."""
     segments = {number: folder.segments(number) for number in spans}
     return {number: known[-1].end if known else 0 for number, known in segments.items()}
 
@@ -305,19 +285,21 @@ def _copy_procedures(source: Path, target: Path) -> None:
             write_whole(target / path.name, data)
 
 
-def _compare(subject: Subject, mine: Mapping[int, StateAfter], resolved: int) -> int:
+def _compare(subject: Subject, digests_here: Mapping[int, StateAfter], resolved: int) -> int:
     """Compare the digests of the copy with those of the pipelines; return how many agree.
 
     A log that lost its end gives seqs again, and digests of the lost transactions are told for
     good. They are older than the transaction that has their seq now. Brokers' clocks may differ, so
     up to what is resolved that is believed only if a pipeline has told the copy's digest, too.
     """
-    if not mine:
+    if not digests_here:
         return 0
-    told = told_digests(subject.connection, subject.database, subject.digest_interval, mine)
+    digests = told_digests(
+        subject.connection, subject.database, subject.digest_interval, digests_here
+    )
     compared = 0
-    for seq, (digest, ts_ms) in mine.items():
-        others = told.get(seq, {})
+    for seq, (digest, ts_ms) in digests_here.items():
+        others = digests.get(seq, {})
         agreeing = sum(other.digest == digest for other in others.values())
         compared += agreeing
         for pipeline, other in others.items():

@@ -12,27 +12,24 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from streamydb.backup.envelope import unwrap, wrap
-from streamydb.backup.errors import BackupError
 from streamydb.backup.manifest import (
     MANIFEST,
+    BackupError,
     BackupManifest,
     decode_about,
     decode_manifest,
     encode_json,
 )
-from streamydb.backup.pieces import Piece, Row, decode_piece, encode_piece
-from streamydb.backup.state import FORMAT, About, Pieces, State, files_of
+from streamydb.backup.pieces import Piece, Row, decode_piece, encode_piece, unwrap, wrap
+from streamydb.backup.state import FORMAT, Pieces, State, StateDescription, files_of
 from streamydb.columns.table import ColumnTable
 from streamydb.columns.value_rows import Verdicts, WrittenValues
-from streamydb.key_processor.id_rows import DatedIds, UsedIds
+from streamydb.key_processor.id_rows import DatedIds
 from streamydb.local.file_lock import lock_at_once, write_whole
-from streamydb.records.begins import NOWHERE, Begins
+from streamydb.records.begins import Begins
 from streamydb.records.rulings import Fault, Rulings
 
-__all__ = ["BackupFolder", "Segment", "StateFolder"]
-
-_Rows = TypeVar("_Rows", UsedIds, Verdicts, WrittenValues)
+_Rows = TypeVar("_Rows", DatedIds, Verdicts, WrittenValues)
 
 _ABOUT: Final = "state.json"
 _RULINGS: Final = "rulings.json"
@@ -53,17 +50,15 @@ class StateFolder:
     """A state on disk."""
 
     def __init__(self, folder: Path) -> None:
-        """Name the folder; nothing is read."""
         self.folder = folder
 
     def write(self, state: State) -> None:
         """Write a state; what says that it is there comes last."""
         shutil.rmtree(self.folder, ignore_errors=True)
         names = []
-        undated = state.about.format == 1  # as 0.1.0 writes and reads it
         kinds: dict[str, Iterable[ColumnTable]] = {
             "values": state.values,
-            "ids": [state.ids.undated() if undated else state.ids],
+            "ids": [state.ids],
             "verdicts": [state.verdicts],
         }
         for kind, tables in kinds.items():
@@ -73,7 +68,7 @@ class StateFolder:
         about = msgspec.structs.replace(state.about, files=names)
         write_whole(self.folder / _ABOUT, encode_json(about))
 
-    def about(self) -> About:
+    def about(self) -> StateDescription:
         """Return the description of the state.
 
         Raises:
@@ -81,10 +76,12 @@ class StateFolder:
         """
         path = self.folder / _ABOUT
         try:
-            found: About = decode_about(path.read_bytes(), str(path), About, FORMAT)
+            description: StateDescription = decode_about(
+                path.read_bytes(), str(path), StateDescription, FORMAT
+            )
         except OSError as fault:
             raise BackupError(f"{self.folder} has no state ({fault.strerror})") from None
-        return found
+        return description
 
     def read(self) -> State:
         """Return the state; its values are read, file by file, when somebody iterates over them.
@@ -93,7 +90,7 @@ class StateFolder:
             BackupError: it is missing or damaged, as going through the values may find, too.
         """
         about = self.about()
-        ids = [table.dated() for table in self._tables(about, "ids", UsedIds)]
+        ids = list(self._tables(about, "ids", DatedIds))
         verdicts = list(self._tables(about, "verdicts", Verdicts)) or [Verdicts.none()]
         return State(
             about,
@@ -111,7 +108,7 @@ class StateFolder:
         for name in self.about().files:
             unwrap(_read(self.folder / name), str(self.folder / name))
 
-    def _tables(self, about: About, kind: str, table: type[_Rows]) -> Iterator[_Rows]:
+    def _tables(self, about: StateDescription, kind: str, table: type[_Rows]) -> Iterator[_Rows]:
         for name in about.files:
             if name.startswith(f"{kind}-"):
                 path = self.folder / name
@@ -122,7 +119,7 @@ class _Rulings(msgspec.Struct):
     """The rulings on records of the log, and where rules begin."""
 
     rulings: list[Fault] = []
-    begins: Begins = NOWHERE
+    begins: Begins = Begins()
     format: int = _RULINGS_FORMAT
 
 
@@ -130,25 +127,21 @@ class BackupFolder:
     """A backup on disk; the log in it is a `LogSource`."""
 
     def __init__(self, folder: Path) -> None:
-        """Name the folder; nothing is read."""
         self.folder = folder
         self.procedures = folder / "procedures"
 
     def rulings(self) -> Rulings:
-        """As `LogSource.rulings`; none if a release without rulings has taken the backup.
+        """As `LogSource.rulings`.
 
         Raises:
-            BackupError: the file is damaged, or of a newer format.
+            BackupError: the file is missing or damaged, or of another format.
         """
         path = self.folder / _RULINGS
-        if not path.exists():
-            return Rulings((), NOWHERE)
-        found: _Rulings = decode_about(path.read_bytes(), str(path), _Rulings, _RULINGS_FORMAT)
-        return Rulings(found.rulings, found.begins)
+        stored: _Rulings = decode_about(_read(path), str(path), _Rulings, _RULINGS_FORMAT)
+        return Rulings(stored.rulings, stored.begins)
 
-    def write_rulings(self, known: Rulings) -> None:
-        """Keep the rulings on records of the log."""
-        write_whole(self.folder / _RULINGS, encode_json(_Rulings(known.faults, known.begins)))
+    def write_rulings(self, rulings: Rulings) -> None:
+        write_whole(self.folder / _RULINGS, encode_json(_Rulings(rulings.faults, rulings.begins)))
 
     def manifest(self) -> BackupManifest:
         """Return the description of the backup.
@@ -168,7 +161,6 @@ class BackupFolder:
             raise BackupError(f"{path} cannot be read: {fault.strerror}") from None
 
     def exists(self) -> bool:
-        """Return True if a backup was finished here."""
         return (self.folder / MANIFEST).exists()
 
     @contextmanager
@@ -186,11 +178,10 @@ class BackupFolder:
 
     def _has_other_files(self) -> bool:
         """Return True if there is more than the first files of a backup, half written."""
-        found = self.folder.iterdir() if self.folder.exists() else ()
-        return any(path.name != _LOCK and not path.match(f"{MANIFEST}.*.draft") for path in found)
+        files = self.folder.iterdir() if self.folder.exists() else ()
+        return any(path.name != _LOCK and not path.match(f"{MANIFEST}.*.draft") for path in files)
 
     def write_manifest(self, manifest: BackupManifest) -> None:
-        """Say what the backup is: from now on it counts."""
         write_whole(self.folder / MANIFEST, encode_json(manifest))
 
     def segments(self, partition: int) -> list[Segment]:
@@ -199,19 +190,19 @@ class BackupFolder:
         Raises:
             BackupError: one is missing between two others.
         """
-        found = []
+        segments = []
         for path in (self.folder / "log" / str(partition)).glob("*.seg"):
             name = _SEGMENT.fullmatch(path.name)
             if name is not None:
-                found.append(Segment(int(name[1]), int(name[2]), path))
-        found.sort()
-        for before, after in pairwise(found):
+                segments.append(Segment(int(name[1]), int(name[2]), path))
+        segments.sort()
+        for before, after in pairwise(segments):
             if before.end != after.start:
                 raise BackupError(
                     f"{self.folder}: the records {before.end} to {after.start} of partition "
                     f"{partition} are missing; take the files from another copy of the backup"
                 )
-        return found
+        return segments
 
     def add_segment(self, piece: Piece, start: int, end: int) -> None:
         """Keep a piece as a file; the log has no other records from ``start`` to before ``end``."""
@@ -252,7 +243,6 @@ class BackupFolder:
         return decode_piece(_read(path), str(path)).last
 
     def state(self, seq: int) -> StateFolder:
-        """The state at a seq."""
         return StateFolder(self.folder / "states" / f"{seq:020d}")
 
     def newest_state(self, manifest: BackupManifest, at: int) -> State | None:
@@ -261,7 +251,6 @@ class BackupFolder:
         return self.state(max(fitting)).read() if fitting else None
 
     def drop_states(self, keep: Collection[int]) -> None:
-        """Remove all states but those at these seqs."""
         for path in (self.folder / "states").glob("*"):
             if not (path.name.isdigit() and int(path.name) in keep):
                 shutil.rmtree(path, ignore_errors=True)

@@ -11,20 +11,17 @@ import math
 from collections.abc import Iterator, Mapping
 
 from streamydb.backup.copy import Progress, Subject, config_of, state_at
-from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.kafka import BackupLog
 from streamydb.backup.log_end import require_same_end
-from streamydb.backup.manifest import FORMAT, BackupManifest
+from streamydb.backup.manifest import FORMAT, BackupError, BackupManifest
 from streamydb.backup.pieces import LogSource, Piece
 from streamydb.backup.replay import EVERYTHING
 from streamydb.backup.restore import committed_until, shown, times_of
-from streamydb.backup.state import About, State
+from streamydb.backup.state import State, StateDescription
 from streamydb.kafka.reader import Span
 from streamydb.local.module_folder import FolderModules
 from streamydb.records.rulings import Rulings
-
-__all__ = ["LiveLog", "live", "moment_at", "seq_until"]
 
 
 class LiveLog:
@@ -56,7 +53,6 @@ class LiveLog:
             partitions=subject.partitions,
             id_window=subject.id_window,
             digest_interval=subject.digest_interval,
-            constraints=subject.constraints,
             seq=0,
             ts_ms=0,
             ends={number: span.high for number, span in spans.items()},
@@ -64,8 +60,8 @@ class LiveLog:
         )
         places = [subject.procedures]
         if trimmed is not None:
-            kept = trimmed.manifest()
-            if kept.log != subject.log:
+            manifest = trimmed.manifest()
+            if manifest.log != subject.log:
                 raise BackupError(f"{trimmed.folder} is a backup of another log")
             places.append(trimmed.procedures)
         elif any(span.low for span in spans.values()):
@@ -76,11 +72,9 @@ class LiveLog:
         self.modules = FolderModules(places)
 
     def rulings(self) -> Rulings:
-        """As `LogSource.rulings`."""
         return self._log.rulings()
 
     def pieces(self, partition: int, start: int, end: int) -> Iterator[Piece]:
-        """As `LogSource.pieces`."""
         low = min(self._spans[partition].low, end)
         if self._trimmed is not None and start < low:
             yield from self._trimmed.pieces(partition, start, low)
@@ -102,10 +96,10 @@ def live(subject: Subject, trimmed: BackupFolder | None) -> LiveLog:
     """
     log = BackupLog(subject.connection, subject.database)
     spans = log.spans()
-    found = LiveLog(subject, log, spans, trimmed)
+    live_log = LiveLog(subject, log, spans, trimmed)
     if trimmed is not None:
         require_same_end(trimmed, log, spans)
-    return found
+    return live_log
 
 
 def seq_until(log: LogSource, manifest: BackupManifest, at: dt.datetime) -> int:
@@ -126,7 +120,7 @@ def seq_until(log: LogSource, manifest: BackupManifest, at: dt.datetime) -> int:
     return committed_until(timed, limit)
 
 
-def moment_at(log: LiveLog, seq: int | None, progress: Progress) -> About:
+def moment_at(log: LiveLog, seq: int | None, progress: Progress) -> StateDescription:
     """Describe the state right after a seq (None: the newest), executing the log up to there.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from streamydb.backup.errors import BackupError
+from streamydb.backup.manifest import BackupError
 from streamydb.backup.pieces import Piece, Row
 from streamydb.columns.digest import StateDigest
 from streamydb.kafka import TopicNames, log_id
@@ -16,8 +16,6 @@ from streamydb.kafka.reader import SINGLE, Span, TopicReader
 from streamydb.kafka.rulings import rulings
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.rulings import Rulings
-
-__all__ = ["BackupLog", "ToldState", "told_digests"]
 
 _PREFETCH_KB: Final = "65536"
 _LANE: Final = 16
@@ -35,18 +33,15 @@ class BackupLog:
     """The log in Kafka, as a source."""
 
     def __init__(self, connection: Mapping[str, str], database: str) -> None:
-        """Nothing is asked yet."""
         self._connection = {**connection, "queued.max.messages.kbytes": _PREFETCH_KB}
         self._database = database
         self.topic = TopicNames(database).transactions
 
     def rulings(self) -> Rulings:
-        """As `LogSource.rulings`, as they are now."""
         log = log_id(self._connection, self._database)
         return rulings(self._connection, self._database, log)
 
     def spans(self) -> dict[int, Span]:
-        """The first and the end offset of each partition."""
         with TopicReader(self._connection, self.topic) as reader:
             return reader.spans()
 
@@ -114,11 +109,8 @@ def told_digests(
     """Return the digests of the whole state that pipelines published: seq -> incarnation -> the sum
     over all shards.
 
-    Args:
-        connection: settings of confluent-kafka.
-        database: its name.
-        interval: transactions from digest to digest; others are of another life.
-        seqs: whose digests are wanted; there may be many more, as they are kept for good.
+    ``interval``: transactions from digest to digest; others are of another life. ``seqs``: whose
+    digests are wanted; there may be many more, as they are kept for good.
 
     Raises:
         ReadingError: Kafka does not answer.

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.kafka import BackupLog
+from streamydb.backup.manifest import BackupError
 from streamydb.backup.pieces import Row
 from streamydb.kafka.reader import Span
-
-__all__ = ["require_same_end"]
 
 _ADVICE = (
     "keep this backup, it has what the log has lost; to go on with the log as it is, take a new "
@@ -27,11 +25,6 @@ def require_same_end(folder: BackupFolder, log: BackupLog, spans: Mapping[int, S
     """Refuse a log that does not have the last record that a backup has of each partition.
 
     A partition that was trimmed past that record cannot be compared.
-
-    Args:
-        folder: the backup.
-        log: the log in Kafka.
-        spans: of its partitions.
 
     Raises:
         BackupError: the log has another record there, or none.

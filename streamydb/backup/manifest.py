@@ -6,10 +6,13 @@ from typing import Any, Final
 
 import msgspec
 
-from streamydb.backup.errors import BackupError
+from streamydb.errors import StreamyError
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["FORMAT", "MANIFEST", "BackupManifest", "decode_about", "decode_manifest", "encode_json"]
+
+class BackupError(StreamyError):
+    """A folder is no backup, a damaged one or another database's; or something still needs it."""
+
 
 FORMAT: Final = 1
 """Version of the folder; raised when an older program would misread it."""
@@ -29,7 +32,6 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
         partitions: of the log when the database was created.
         id_window: for how many seqs an id is remembered.
         digest_interval: transactions from digest to digest.
-        constraints: whether it was created for constraints.
         seq: the last transaction that can be restored.
         ts_ms: its commit timestamp.
         ends: per partition, one past the last offset that the backup has; it has all before.
@@ -44,7 +46,6 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     id_window: int
     digest_interval: int
-    constraints: bool
     seq: int
     ts_ms: int
     ends: dict[int, int]
@@ -62,24 +63,24 @@ def decode_manifest(data: bytes, name: str) -> BackupManifest:
     Raises:
         BackupError: it is none, or of a newer format.
     """
-    found: BackupManifest = decode_about(data, name, BackupManifest, FORMAT)
-    return found
+    manifest: BackupManifest = decode_about(data, name, BackupManifest, FORMAT)
+    return manifest
 
 
 def decode_about(data: bytes, name: str, kind: type[Any], version: int) -> Any:
     """Decode a JSON file with a field ``format``, which is looked at first.
 
     Raises:
-        BackupError: it is damaged, or of a format after ``version``.
+        BackupError: it is damaged, or of another format than ``version``.
     """
     try:
-        found = msgspec.json.decode(data)
-        if isinstance(found, dict) and found.get("format", version) not in range(1, version + 1):
+        fields = msgspec.json.decode(data)
+        if isinstance(fields, dict) and fields.get("format", version) != version:
             raise BackupError(
-                f"{name} has format {found['format']}, this release reads {version}: use the "
-                "release that wrote it, or a newer one"
+                f"{name} has format {fields['format']}, this release reads {version}: use the "
+                "release that wrote it"
             )
-        return msgspec.convert(found, kind, strict=False)
+        return msgspec.convert(fields, kind, strict=False)
     except UNREADABLE as fault:
         raise BackupError(
             f"{name} is damaged ({fault}); take it from another copy of the backup"

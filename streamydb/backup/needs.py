@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import StateFolder
+from streamydb.backup.manifest import BackupError
 from streamydb.backup.start import START
 from streamydb.errors import RecordError
 from streamydb.kafka import TopicNames
@@ -24,8 +24,6 @@ from streamydb.records.control import (
     owner_of,
 )
 from streamydb.records.formats import UNREADABLE, later_format
-
-__all__ = ["Need", "checkpoint_offsets", "needs", "told_needs"]
 
 
 class Need(NamedTuple):
@@ -49,12 +47,6 @@ def needs(
 ) -> Iterator[Need]:
     """Return the known needs except those of read models: from the home's folders, and from the
     messages of pipelines.
-
-    Args:
-        connection: settings of confluent-kafka.
-        database: its name.
-        log: Kafka's id of its log.
-        place: the database's folder in this home.
 
     Raises:
         BackupError: a checkpoint cannot be understood, or what a pipeline of a newer release told.
@@ -83,8 +75,8 @@ def checkpoint_offsets(checkpoint: Path, topic: str) -> dict[int, int] | None:
     path = checkpoint / "query" / "offsets" / str(max(commits))
     try:
         for line in path.read_text("utf-8").splitlines():
-            if line.startswith("{") and topic in (found := msgspec.json.decode(line)):
-                return {int(number): offset for number, offset in found[topic].items()}
+            if line.startswith("{") and topic in (offsets := msgspec.json.decode(line)):
+                return {int(number): offset for number, offset in offsets[topic].items()}
     except (OSError, *UNREADABLE) as fault:
         raise BackupError(f"{path} cannot be read ({fault}); is the checkpoint whole?") from fault
     raise BackupError(f"{path} names no offsets of {topic}; is it another database's checkpoint?")

@@ -2,31 +2,70 @@
 
 from __future__ import annotations
 
+import hashlib
+import struct
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from streamydb.backup.envelope import unwrap, wrap
-from streamydb.backup.errors import BackupError
-from streamydb.columns.table import Bytes, ColumnTable, Ragged
+from streamydb.backup.manifest import BackupError
+from streamydb.columns.encoding import pack, unpack
+from streamydb.columns.table import Array, Bytes, ColumnTable, Ragged
+from streamydb.errors import RecordError
 from streamydb.parser.last_reads import mark_of
 from streamydb.records import Marker, decode_marker
 from streamydb.records.rulings import Rulings
 from streamydb.sorter.state import PartitionState
 
-__all__ = [
-    "LogSource",
-    "Piece",
-    "Positions",
-    "Row",
-    "advance",
-    "decode_piece",
-    "encode_piece",
-    "joined",
-]
+FORMAT: Final = 1
+"""Version of these files; raised when an older program would misread them."""
+
+_MAGIC: Final = b"SDBB"
+_HEAD: Final = struct.Struct("<4sIQ")
+_SUM_BYTES: Final = 16
+_BLOCK_BYTES_MAX: Final = 1 << 32
+
+
+def wrap(arrays: dict[str, Array], **header: Any) -> bytes:
+    block = pack(arrays, **header)
+    data: bytes = pa.compress(block, codec="zstd", asbytes=True)
+    whole: bytes = _HEAD.pack(_MAGIC, FORMAT, len(block)) + data
+    return whole + hashlib.blake2b(whole, digest_size=_SUM_BYTES).digest()
+
+
+def unwrap(data: bytes, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Header and arrays of the file called ``name``.
+
+    Raises:
+        BackupError: it is of a newer format, damaged, or no such file.
+    """
+    if len(data) < _HEAD.size + _SUM_BYTES:
+        raise BackupError(f"{name} is cut short; {_FIX}")
+    magic, version, size = _HEAD.unpack_from(data)
+    if magic != _MAGIC:
+        raise BackupError(f"{name} is no file of a backup; {_FIX}")
+    if version != FORMAT:
+        raise BackupError(
+            f"{name} has format {version}, this release reads {FORMAT}: use the release that "
+            "wrote it, or a newer one"
+        )
+    whole, checksum = data[:-_SUM_BYTES], data[-_SUM_BYTES:]
+    if hashlib.blake2b(whole, digest_size=_SUM_BYTES).digest() != checksum:
+        raise BackupError(f"{name} is damaged (its checksum is another); {_FIX}")
+    if size > _BLOCK_BYTES_MAX:
+        raise BackupError(f"{name} says that it holds {size} bytes; {_FIX}")
+    try:
+        return unpack(pa.decompress(whole[_HEAD.size :], size, codec="zstd", asbytes=True))
+    except (RecordError, pa.ArrowException) as fault:
+        raise BackupError(f"{name} cannot be read ({fault}); {_FIX}") from fault
+
+
+_FIX: Final = "take it from another copy of the backup, or take a new backup"
+
 
 _SEGMENT_BYTES: Final = 16 << 20
 _SEGMENT_ROWS: Final = 200_000
@@ -47,17 +86,14 @@ class Piece(NamedTuple):
 
     @property
     def end(self) -> int:
-        """One past the last offset."""
         return int(self.offsets[-1]) + 1
 
     @property
     def last(self) -> Row:
-        """Its last record."""
         at = len(self.offsets) - 1
         return int(self.offsets[at]), int(self.append_ms[at]), self.keys[at], self.values[at]
 
     def rows(self) -> Iterator[Row]:
-        """Its records one by one."""
         return zip(
             self.offsets.tolist(), self.append_ms.tolist(), self.keys, self.values, strict=True
         )
@@ -80,23 +116,22 @@ class LogSource(Protocol):
     def pieces(self, partition: int, start: int, end: int) -> Iterator[Piece]:
         """The records of a partition with offsets from ``start`` to before ``end``, in order."""
 
-    def rulings(self) -> Rulings:
-        """Return the rulings on its records."""
+    def rulings(self) -> Rulings: ...
 
 
 def joined(pieces: Iterable[Piece]) -> Iterable[Piece]:
     """The same records in pieces of a size for files."""
-    kept: list[Piece] = []
+    waiting: list[Piece] = []
     size = rows = 0
     for piece in pieces:
-        kept.append(piece)
+        waiting.append(piece)
         size += sum(len(value or b"") for value in piece.values)
         rows += len(piece.values)
         if size >= _SEGMENT_BYTES or rows >= _SEGMENT_ROWS:
-            yield _join(kept)
-            kept, size, rows = [], 0, 0
-    if kept:
-        yield _join(kept)
+            yield _join(waiting)
+            waiting, size, rows = [], 0, 0
+    if waiting:
+        yield _join(waiting)
 
 
 def _join(pieces: list[Piece]) -> Piece:
@@ -152,9 +187,9 @@ def decode_piece(data: bytes, name: str) -> Piece:
     )
 
 
-def _texts(texts: Ragged, there: Bytes) -> list[bytes | None]:
-    given = zip(texts.tolist(), there.tolist(), strict=True)
-    return [text if known else None for text, known in given]
+def _texts(texts: Ragged, present: Bytes) -> list[bytes | None]:
+    pairs = zip(texts.tolist(), present.tolist(), strict=True)
+    return [text if known else None for text, known in pairs]
 
 
 def advance(before: PartitionState, piece: Piece) -> PartitionState:
@@ -176,12 +211,12 @@ def advance(before: PartitionState, piece: Piece) -> PartitionState:
 
 
 def _markers(piece: Piece) -> list[tuple[int, Marker]]:
-    found = []
+    markers = []
     for row, value in enumerate(piece.values):
         marker = decode_marker(value)
         if marker is not None:
-            found.append((row, marker))
-    return found
+            markers.append((row, marker))
+    return markers
 
 
 class Positions:
@@ -193,21 +228,19 @@ class Positions:
     """
 
     def __init__(self, states: Mapping[int, PartitionState]) -> None:
-        """Begin where a state begins."""
         self.states = dict(states)
         self._kept: dict[int, deque[tuple[PartitionState, Piece]]] = {}
 
     def note(self, piece: Piece) -> None:
-        """Take note of a piece that was read."""
         before = self.states.get(piece.partition, PartitionState())
         self.states[piece.partition] = advance(before, piece)
         self._kept.setdefault(piece.partition, deque()).append((before, piece))
 
     def forget(self, covered: Mapping[int, int]) -> None:
         """Forget what lies before these offsets: nobody will ask `at` for it."""
-        for partition, kept in self._kept.items():
-            while kept and kept[0][1].end <= covered.get(partition, 0):
-                kept.popleft()
+        for partition, pieces in self._kept.items():
+            while pieces and pieces[0][1].end <= covered.get(partition, 0):
+                pieces.popleft()
 
     def at(self, covered: Mapping[int, int]) -> dict[int, PartitionState]:
         """Return the sorter's knowledge of each partition before the record at its offset."""
@@ -219,8 +252,8 @@ class Positions:
             return now
         for before, piece in self._kept.get(partition, ()):
             if offset < piece.end:
-                found = advance(before, piece.between(0, offset))
-                if found.position == offset:
-                    return found
-                return PartitionState(found.effective, offset, found.named)  # behind a gap
+                state = advance(before, piece.between(0, offset))
+                if state.position == offset:
+                    return state
+                return PartitionState(state.effective, offset, state.named)  # behind a gap
         raise BackupError(f"offset {offset} of partition {partition} was forgotten")

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from streamydb.backup.errors import BackupError
+from streamydb.backup.manifest import BackupError
 from streamydb.backup.pieces import LogSource, Piece, Positions
 from streamydb.backup.state import Pieces, State, start_blobs, state_of
 from streamydb.columns.digest import StateDigest
@@ -39,8 +39,6 @@ from streamydb.sorter.state import PartitionState
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import TransactionProcessor
 
-__all__ = ["EVERYTHING", "FileBlobs", "LogReplay", "StateAfter", "replay"]
-
 EVERYTHING: Final = 1 << 60
 """As `until`: as far as the log goes."""
 
@@ -60,23 +58,19 @@ class FileBlobs:
     """A blob store in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Keep the blobs in ``folder``, which is empty or has those of before."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
     def get(self, name: str) -> bytes | None:
-        """The blob, or None."""
         try:
             return self._path(name).read_bytes()
         except FileNotFoundError:
             return None
 
     def put(self, name: str, data: bytes) -> None:
-        """Store or replace a blob."""
         write_whole(self._path(name), data, synced=False)
 
     def delete(self, name: str) -> None:
-        """Remove a blob."""
         self._path(name).unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
@@ -91,7 +85,6 @@ class LogReplay:
         folder: an empty folder to work in.
         start: the state to begin with; None: the log's beginning.
         until: the last seq to execute.
-        modules: where the code of stored procedures is.
         rulings: which records a fault of ours has aborted.
 
     Attributes:
@@ -108,7 +101,6 @@ class LogReplay:
         modules: Modules = NO_MODULES,
         rulings: Rulings = NO_RULINGS,
     ) -> None:
-        """Take over the state to begin with."""
         self._config = msgspec.structs.replace(
             config, incarnation=_INCARNATION, shards=1, grouping="planner", name=""
         )
@@ -118,7 +110,6 @@ class LogReplay:
         self._store, self._tables = LmdbValues(self._folder), MemoryIdTables()
         self._modules = modules
         self._rulings = rulings
-        self._life = msgspec.structs.replace(_LIFE, begins=rulings.begins)
         self.positions = Positions({} if start is None else start.about.positions)
         self.seq = 0 if start is None else start.about.seq
         self.digests: dict[int, StateAfter] = {}
@@ -128,19 +119,16 @@ class LogReplay:
         self._inbox: list[ToShard] = [Role(_INCARNATION, leads=False, covered=until, at=0)]
 
     def feed(self, piece: Piece) -> None:
-        """Take the next records of one partition."""
         self.positions.note(piece)
         rows = len(piece.offsets)
         where = np.full(rows, piece.partition, np.int32), piece.offsets, piece.append_ms
-        table = compile_records(
-            *where, piece.values, constraints=self._config.constraints, rulings=self._rulings
-        )
+        table = compile_records(*where, piece.values, rulings=self._rulings)
         self._inbox += messages_for(table, 1, last_reads(*where, piece.values))
 
     def step(self) -> bool:
         """Run a micro-batch over what was fed; return True if another one has something to do."""
         shard = KeyTransactionProcessor(
-            self._config, 0, self._blobs, self._store, self._tables, self._life
+            self._config, 0, self._blobs, self._store, self._tables, _LIFE
         )
         inbox, self._inbox = self._inbox, []
         before, granted = self.seq, list[ToExecutor]()
@@ -153,12 +141,12 @@ class LogReplay:
             self._take(item)
         return bool(self._inbox) or self.seq > before
 
-    def _note_times(self, told: ToExecutor) -> None:
+    def _note_times(self, records: ToExecutor) -> None:
         """Note when the transactions are committed after which there is a digest."""
-        if isinstance(told, Grant):
-            seqs, times = told.txns.seq, told.txns.ts_ms
-            ends = np.flatnonzero(seqs % self._config.digest_interval == 0)
-            self._times.update(zip(seqs[ends].tolist(), times[ends].tolist(), strict=True))
+        if isinstance(records, Grant):
+            seqs, times = records.txns.seq, records.txns.ts_ms
+            rows = np.flatnonzero(seqs % self._config.digest_interval == 0)
+            self._times.update(zip(seqs[rows].tolist(), times[rows].tolist(), strict=True))
 
     def _take(self, item: o.Output) -> None:
         if isinstance(item, o.Told):
@@ -203,18 +191,14 @@ class LogReplay:
 def replay(
     run: LogReplay,
     source: LogSource,
-    ends: Mapping[int, int],
+    log_ends: Mapping[int, int],
     until: int,
     progress: Callable[[int], None] = lambda _seq: None,
 ) -> None:
     """Feed a log to a replay, always the partition that is behind, until it is there.
 
-    Args:
-        run: the replay.
-        source: the log.
-        ends: per partition, where to stop reading.
-        until: the last seq to execute; `EVERYTHING`: whatever can be executed.
-        progress: called with the seq that is reached.
+    ``log_ends``: per partition, where to stop reading. ``until``: the last seq to execute;
+    `EVERYTHING`: whatever can be executed.
 
     Raises:
         BackupError: the log ends before that seq.
@@ -222,7 +206,7 @@ def replay(
     run.settle()
     streams = {
         partition: iter(source.pieces(partition, _start(run, partition), end))
-        for partition, end in ends.items()
+        for partition, end in log_ends.items()
     }
     while streams and run.seq < until:
         partition = _behind(run, streams)
@@ -242,5 +226,5 @@ def _start(run: LogReplay, partition: int) -> int:
 
 
 def _behind(run: LogReplay, partitions: Iterable[int]) -> int:
-    known = run.positions.states
-    return min(partitions, key=lambda q: (known.get(q, PartitionState()).effective, q))
+    positions = run.positions.states
+    return min(partitions, key=lambda q: (positions.get(q, PartitionState()).effective, q))

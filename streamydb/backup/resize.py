@@ -11,18 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from streamydb.backup.copy import Progress, Subject, config_of, owned, state_at
-from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder, StateFolder
 from streamydb.backup.kafka import BackupLog
 from streamydb.backup.log_end import require_same_end
-from streamydb.backup.manifest import FORMAT, BackupManifest
+from streamydb.backup.manifest import FORMAT, BackupError, BackupManifest
 from streamydb.backup.start import START
-from streamydb.backup.state import About, State
+from streamydb.backup.state import State, StateDescription
 from streamydb.kafka.reader import Span
 from streamydb.local.file_lock import lock_at_once
 from streamydb.local.module_folder import FolderModules
-
-__all__ = ["divide", "put_aside", "standing_still"]
 
 
 @contextmanager
@@ -47,16 +44,11 @@ def divide(
     resolved: int,
     target: StateFolder,
     progress: Progress,
-) -> About:
+) -> StateDescription:
     """Write the state of a database at its last resolved seq; return its description.
 
-    Args:
-        subject: the database.
-        checkpoint: of its pipeline; a state that it began with is a start.
-        backup: with a state to begin with, if the log was trimmed or is long.
-        resolved: the last resolved seq.
-        target: where to write it.
-        progress: is told how far it is.
+    ``checkpoint``: of its pipeline; a state that it began with is a start. ``backup``: with a state
+    to begin with, if the log was trimmed or is long. ``resolved``: the last resolved seq.
 
     Raises:
         BackupError: the log was trimmed, and there is no state to begin with; or it has lost its
@@ -67,7 +59,7 @@ def divide(
     base = _base(subject, checkpoint, backup, resolved, spans)
     if backup is not None:
         require_same_end(backup, log, spans)
-    ends = {number: span.high for number, span in spans.items()}
+    log_ends = {number: span.high for number, span in spans.items()}
     manifest = BackupManifest(
         format=FORMAT,
         database=subject.database,
@@ -77,15 +69,14 @@ def divide(
         partitions=subject.partitions,
         id_window=subject.id_window,
         digest_interval=subject.digest_interval,
-        constraints=subject.constraints,
         seq=resolved,
         ts_ms=0,
-        ends=ends,
+        ends=log_ends,
         states=[],
     )
     modules = FolderModules([subject.procedures])
     config = config_of(manifest)
-    with state_at(log, config, base, resolved, ends, modules, progress) as (state, _):
+    with state_at(log, config, base, resolved, log_ends, modules, progress) as (state, _):
         if not _has_rest(spans, state.about):
             raise BackupError(
                 f"the log of {subject.database} was trimmed, and nothing at hand is at seq "
@@ -104,7 +95,7 @@ def _base(
     spans: Mapping[int, Span],
 ) -> State | None:
     """The newest state that is at hand, not after the seq, of which the log has what follows."""
-    found: list[tuple[About, StateFolder]] = []
+    states: list[tuple[StateDescription, StateFolder]] = []
     folders = [StateFolder(checkpoint / START)] if (checkpoint / START).exists() else []
     if backup is not None:
         folders += [backup.state(seq) for seq in backup.manifest().states]
@@ -113,16 +104,16 @@ def _base(
         if about.log != subject.log:
             raise BackupError(f"{folder.folder} is of another log than that of {subject.database}")
         if about.seq <= resolved and _has_rest(spans, about):
-            found.append((about, folder))
-    if not found:
+            states.append((about, folder))
+    if not states:
         return None
-    return max(found, key=lambda each: each[0].seq)[1].read()
+    return max(states, key=lambda each: each[0].seq)[1].read()
 
 
-def _has_rest(spans: Mapping[int, Span], about: About) -> bool:
+def _has_rest(spans: Mapping[int, Span], about: StateDescription) -> bool:
     """Return True if the log has all that comes after a state."""
-    known = about.offsets()
-    return all(known.get(number, 0) >= span.low for number, span in spans.items())
+    offsets = about.offsets()
+    return all(offsets.get(number, 0) >= span.low for number, span in spans.items())
 
 
 def put_aside(checkpoint: Path) -> Path:

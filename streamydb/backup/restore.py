@@ -20,12 +20,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from streamydb.backup.copy import Progress, config_of, state_at
-from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
-from streamydb.backup.manifest import BackupManifest
+from streamydb.backup.manifest import BackupError, BackupManifest
 from streamydb.backup.pieces import LogSource, Piece, advance
 from streamydb.backup.stand_in import fitting
-from streamydb.backup.state import About
+from streamydb.backup.state import StateDescription
 from streamydb.kafka import (
     Founding,
     TopicNames,
@@ -47,11 +46,6 @@ from streamydb.records import Marker, decode_marker, encode_marker
 from streamydb.records.rulings import Rulings
 from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.state import PartitionState, SorterState
-
-__all__ = [
-    "Line", "Timed", "append_log", "close_log", "committed_until", "keep_rulings", "lines",
-    "open_log", "prefix", "seq_at", "set_times", "shown", "times_of",
-]  # fmt: skip
 
 SEQUENCER: Final = "restore"
 _TIMES: Final = {
@@ -104,12 +98,12 @@ def times_of(source: LogSource, manifest: BackupManifest) -> Timed:
 
 def committed_until(timed: Timed, limit: int) -> int:
     """Count the transactions whose effective time (ms) is not after a limit."""
-    found = 0
+    count = 0
     for partition, join in enumerate(timed.order.joined()):
         if join is not None and join <= limit:
             times = timed.times.get(partition, [])
-            found += sum(int(np.count_nonzero(some <= limit)) for some in times)
-    return found
+            count += sum(int(np.count_nonzero(some <= limit)) for some in times)
+    return count
 
 
 def seq_at(folder: BackupFolder, manifest: BackupManifest, at: dt.datetime) -> int:
@@ -135,11 +129,13 @@ def _times(before: PartitionState, piece: Piece) -> np.ndarray[tuple[int], np.dt
         if marker is not None:
             times[row] = max(int(times[row]), marker.marker)
     np.maximum.accumulate(times, out=times)
-    kept = np.array([marker is None for marker in markers], np.bool_)
-    return np.maximum(times, before.effective)[kept]
+    is_transaction = np.array([marker is None for marker in markers], np.bool_)
+    return np.maximum(times, before.effective)[is_transaction]
 
 
-def prefix(folder: BackupFolder, manifest: BackupManifest, seq: int, progress: Progress) -> About:
+def prefix(
+    folder: BackupFolder, manifest: BackupManifest, seq: int, progress: Progress
+) -> StateDescription:
     """Describe the state right after a seq; its positions say which records come before it.
 
     Raises:
@@ -149,8 +145,8 @@ def prefix(folder: BackupFolder, manifest: BackupManifest, seq: int, progress: P
         raise BackupError(f"{folder.folder} has the seqs 1 to {manifest.seq}, not {seq}")
     base = folder.newest_state(manifest, seq)
     modules = FolderModules([folder.procedures])
-    config, ends = config_of(manifest), manifest.ends
-    with state_at(folder, config, base, seq, ends, modules, progress) as (state, _):
+    config, log_ends = config_of(manifest), manifest.ends
+    with state_at(folder, config, base, seq, log_ends, modules, progress) as (state, _):
         return state.about
 
 
@@ -162,11 +158,7 @@ def lines(
 ) -> Iterator[Line]:
     """Yield the records that a partition of the new log shall hold.
 
-    Args:
-        source: the old log.
-        manifest: describes it.
-        partition: of the log.
-        places: per partition, what is known where the restored part ends.
+    ``places``: per partition, what is known where the restored part ends.
     """
     state, at, time = places.get(partition, PartitionState()), 0, 0
     filler = encode_marker(Marker(0, 1, SEQUENCER))
@@ -196,17 +188,13 @@ def append_log(
     partition, which closes what was restored, is appended when all others are there. So a call that
     died can be repeated with a later end. The log keeps the producer's times until `open_log`.
 
-    Args:
-        connection: settings of confluent-kafka.
-        database: whose topics are there.
-        contents: per partition, what it shall hold.
-        note: is told how many records are there.
+    ``contents``: per partition, what it shall hold.
 
     Raises:
         BackupError: the log has other records, or Kafka did not take some.
     """
     topic = TopicNames(database).transactions
-    done = sum(_compare(connection, topic, number, each) for number, each in contents.items())
+    present = sum(_compare(connection, topic, number, each) for number, each in contents.items())
     appended = 0
     with _LogAppender(connection, topic, BackupError) as appender:
         closing: dict[int, Line] = {}
@@ -216,8 +204,8 @@ def append_log(
                     close_log(connection, database)
                 if partition in closing:
                     appender.append_line(partition, closing[partition])
-                    done, appended = done + 1, appended + 1
-                    note(done)
+                    present, appended = present + 1, appended + 1
+                    note(present)
                 closing[partition] = line
         for partition, line in closing.items():
             appender.append_line(partition, line)
@@ -235,15 +223,15 @@ def open_log(connection: Mapping[str, str], database: str) -> None:
     set_times(connection, TopicNames(database).transactions, opened)
 
 
-def set_times(connection: Mapping[str, str], topic: str, given: Mapping[str, str]) -> None:
+def set_times(connection: Mapping[str, str], topic: str, settings: Mapping[str, str]) -> None:
     """Change settings of the log that say whose clock its records carry."""
-    mend(connection, [TopicProblem(topic, "", "", setting=setting) for setting in given.items()])
+    mend(connection, [TopicProblem(topic, "", "", setting=setting) for setting in settings.items()])
 
 
 def keep_rulings(
     connection: Mapping[str, str],
     database: str,
-    known: Rulings,
+    rulings: Rulings,
     places: Mapping[int, PartitionState],
 ) -> None:
     """Record in the new database the rulings on the restored records, from where on the rules hold
@@ -251,14 +239,14 @@ def keep_rulings(
     """
     add_shared(connection, database)
     log = log_id(connection, database)
-    ends = {partition: state.position for partition, state in places.items()}
-    record(connection, database, Founding(log=log, begins=known.begins.cut(ends)))
+    log_ends = {partition: state.position for partition, state in places.items()}
+    record(connection, database, Founding(log=log, begins=rulings.begins.cut(log_ends)))
     renew(connection, database, log, log)
-    topic = RulingTopic(connection, database, log, known.begins)
+    topic = RulingTopic(connection, database, log, rulings.begins)
     topic.adopt(
         lambda: [
             fault
-            for fault in known.faults
+            for fault in rulings.faults
             if fault.offset < places.get(fault.partition, PartitionState()).position
         ]
     )
@@ -270,7 +258,7 @@ def _compare(
     """Compare what is in the log already with what shall be there;
     return how many records it has.
     """
-    found = 0
+    count = 0
     with TopicReader(connection, topic) as reader:
         span = reader.spans()[partition]
         if span.low > 0:
@@ -286,8 +274,8 @@ def _compare(
                         "record than shall be there: another database has this name, or what was "
                         "begun there was another restore. Take a new name"
                     )
-                found += 1
-    return found
+                count += 1
+    return count
 
 
 class _LogAppender(TopicAppender):

@@ -1,7 +1,7 @@
 """Stand-ins for records of an old log that no new log takes (pure).
 
-A log takes no batch above `RECORD_BYTES_MAX`, unpacked; one of an earlier release took more, if it
-was packed. Such a record is rejected as too large, whatever it says. Its stand-in gets the same
+A log takes no batch above `RECORD_BYTES_MAX`, unpacked; one whose setting was changed takes a
+packed one. Such a record is rejected as too large, whatever it says. Its stand-in gets the same
 verdict, and the same dead letter: that shows the id and the first bytes of the record.
 """
 
@@ -13,12 +13,10 @@ from typing import Final
 
 import msgspec
 
-from streamydb.backup.errors import BackupError
+from streamydb.backup.manifest import BackupError
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX, DEPTH_MAX, TRANSACTION_BYTES_MAX
-from streamydb.records.depth import outermost_field
 from streamydb.records.rejection import Rejection, explain
-
-__all__ = ["FITTING_BYTES_MAX", "fitting"]
+from streamydb.records.values import outermost_field
 
 FITTING_BYTES_MAX: Final = 1_048_000
 """Key and value of a record that fits into a batch of the largest size."""
@@ -39,10 +37,10 @@ def fitting(key: bytes | None, value: bytes | None) -> bytes | None:
     room = FITTING_BYTES_MAX - len(key or b"")
     if value is None or len(value) <= room:
         return value
-    found = explain(value)
-    if not isinstance(found, Rejection) or found.id is None:
+    rejection = explain(value)
+    if not isinstance(rejection, Rejection) or rejection.id is None:
         return value[:room]  # it has no id either, as it breaks off
-    return _named(value, found.id)
+    return _named(value, rejection.id)
 
 
 def _named(value: bytes, name: str) -> bytes:
@@ -55,13 +53,13 @@ def _named(value: bytes, name: str) -> bytes:
     whole = value[:DEAD_LETTER_PAYLOAD_BYTES_MAX].rstrip()
     if outermost_field(whole, "id") == name:  # what follows is blank, too
         return whole.ljust(size)
-    rest = b"," + msgspec.json.encode({"id": name})[1:-1]
+    tail = b"," + msgspec.json.encode({"id": name})[1:-1]
     heads = (value[: DEAD_LETTER_PAYLOAD_BYTES_MAX + more] for more in range(_MORE_BYTES))
     nestings = range(DEPTH_MAX + 1)
     for head, text, depth, field in product(heads, _TEXT_ENDS, nestings, _FIELD_ENDS):
-        begun = head + text + b"}" * depth + field + rest
-        if outermost_field(begun + b"}", "id") == name:
-            return begun.ljust(size - 1) + b"}"
+        beginning = head + text + b"}" * depth + field + tail
+        if outermost_field(beginning + b"}", "id") == name:
+            return beginning.ljust(size - 1) + b"}"
     raise BackupError(
         f"the transaction {name!r} has {len(value):,} bytes, a new log takes {FITTING_BYTES_MAX:,},"
         " and no shorter record has its id and its beginning: please report it"

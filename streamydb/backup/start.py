@@ -13,13 +13,11 @@ from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 
-from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder, StateFolder
-from streamydb.backup.state import About, start_blobs
+from streamydb.backup.manifest import BackupError
+from streamydb.backup.state import StateDescription, start_blobs
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.shards import ShardConfig
-
-__all__ = ["START", "Beginning", "Starter", "begin", "find_state"]
 
 START: Final = "start"
 """The folder of the state in a checkpoint folder."""
@@ -38,41 +36,37 @@ class Beginning(NamedTuple):
 
     def starting_offsets(self, topic: str) -> str:
         """Spark's option startingOffsets."""
-        named = {str(number): offset for number, offset in enumerate(self.offsets)}
-        return msgspec.json.encode({topic: named}).decode()
+        offsets = {str(number): offset for number, offset in enumerate(self.offsets)}
+        return msgspec.json.encode({topic: offsets}).decode()
 
 
 def begin(
-    checkpoint: Path, given: Path | None, config: ShardConfig, log: str, beginnings: Sequence[int]
+    checkpoint: Path, state: Path | None, config: ShardConfig, log: str, beginnings: Sequence[int]
 ) -> Beginning | None:
     """Return the beginning of a checkpoint; None: the beginning of the log, or it has begun
     already.
 
-    Args:
-        checkpoint: the folder.
-        given: a state or a backup to begin with; None: whatever is in the checkpoint folder. Until
-            the checkpoint has begun, it replaces a state that was given before.
-        config: of the database.
-        log: Kafka's id of the log.
-        beginnings: the first offset of each partition of the log.
+    ``state``: a state or a backup to begin with; None: whatever is in the checkpoint folder. Until
+    the checkpoint has begun, it replaces a state that was given before. ``beginnings``: the first
+    offset of each partition of the log.
 
     Raises:
         BackupError: the state is damaged or another database's; the log was trimmed behind what is
             needed.
     """
     start = checkpoint / START
-    begun = (checkpoint / "query").exists()
-    if given is not None and begun and not start.exists():
+    has_begun = (checkpoint / "query").exists()
+    if state is not None and has_begun and not start.exists():
         raise BackupError(
             f"the checkpoint {checkpoint} has begun without a state: leave --from-state out, "
             "or name a new checkpoint folder"
         )
-    if given is not None and not begun:
-        found = find_state(given)
-        _refuse(StateFolder(found).about(), found, config, log)
-        _copy(found, start)
+    if state is not None and not has_begun:
+        source = find_state(state)
+        _refuse(StateFolder(source).about(), source, config, log)
+        _copy(source, start)
     about = StateFolder(start).about() if start.exists() else None
-    if not begun:
+    if not has_begun:
         if about is not None:
             _refuse(about, start, config, log)
             StateFolder(start).require_whole()
@@ -111,7 +105,6 @@ class Starter:
     """Shards whose store had something when this process looked."""
 
     def __init__(self, folder: Path | None) -> None:
-        """Nothing is read yet."""
         self._folder = folder
 
     def put(self, blobs: BlobStore, config: ShardConfig, shard: int) -> None:
@@ -134,7 +127,7 @@ def _copy(source: Path, target: Path) -> None:
     draft.rename(target)
 
 
-def _refuse(about: About, start: Path, config: ShardConfig, log: str) -> None:
+def _refuse(about: StateDescription, start: Path, config: ShardConfig, log: str) -> None:
     if about.log != log:
         raise BackupError(
             f"the state in {start} is of another log than that of {config.database}: name one of "
@@ -145,7 +138,9 @@ def _refuse(about: About, start: Path, config: ShardConfig, log: str) -> None:
         raise BackupError("grouping=single begins with the log; leave the state out")
 
 
-def _refuse_trimmed(about: About | None, beginnings: Sequence[int], database: str) -> None:
+def _refuse_trimmed(
+    about: StateDescription | None, beginnings: Sequence[int], database: str
+) -> None:
     offsets = {} if about is None else about.offsets()
     for partition, low in enumerate(beginnings):
         needed = offsets.get(partition, 0)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.backup import checks
-from streamydb.backup.errors import BackupError
+from streamydb.backup.manifest import BackupError
 from streamydb.columns.blobs import Blob, BlobStore
 from streamydb.columns.digest import item_lanes
 from streamydb.columns.encoding import pack, unpack
@@ -27,19 +27,13 @@ from streamydb.columns.table import ColumnTable
 from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.id_rows import DatedIds, UsedIds
 from streamydb.key_processor.idwindow import DeadlineSpan, IdRun, IdWindowState
-from streamydb.key_processor.merge import parts_of, sorted_by_hash
+from streamydb.key_processor.merge import parts_of
 from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ValuesState
 from streamydb.sorter.state import PartitionState, SorterState
 
-__all__ = ["FORMAT", "About", "Pieces", "State", "files_of", "start_blobs", "state_of"]
-
 FORMAT: Final = 3
-"""Version of a state's folder; raised when an older program would misread it.
-
-3: keys may end. 2: some ids have deadlines, or constraints were declared in a database that was not
-created for them. Any other state is written as 1, and read by 0.1.0.
-"""
+"""Version of a state's folder; raised when an older program would misread it."""
 
 _Rows = TypeVar("_Rows", UsedIds, DatedIds, Verdicts)
 _Table = TypeVar("_Table", bound=ColumnTable)
@@ -49,7 +43,7 @@ _PART_BYTES: Final = 8 << 20
 _MASK: Final = (1 << 64) - 1
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
+class StateDescription(msgspec.Struct, frozen=True, kw_only=True):
     """The description of a state.
 
     Attributes:
@@ -58,15 +52,13 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
         log: Kafka's id of the log.
         partitions: of the log when the database was created.
         id_window: for how many seqs an id is remembered.
-        constraints: whether the database was created for constraints.
         seq: the last transaction whose writes it has.
         ts_ms: the commit timestamp of that.
         positions: per partition of the log, where it goes on and what is known of it there.
         keys: how many there are.
         digest: over keys, versions and values; the sum of the shards' digests.
         files: of the folder.
-        ordered: the values are in the order of their keys' hashes.
-        declares: a constraint has been declared, perhaps; None: an earlier release has written it.
+        declares: a constraint has been declared, perhaps.
         expires: some keys may end.
     """
 
@@ -75,36 +67,29 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     log: str
     partitions: int
     id_window: int
-    constraints: bool
     seq: int
     ts_ms: int
     positions: dict[int, PartitionState]
     keys: int
     digest: str
     files: list[str] = []
-    ordered: bool = False
-    declares: bool | None = None
+    declares: bool = False
     expires: bool = False
 
     def offsets(self) -> dict[int, int]:
-        """Per partition, the first record that the state does not cover."""
         return {partition: state.position for partition, state in self.positions.items()}
 
-    def must_fit(self, config: ShardConfig, shown: str) -> None:
+    def must_fit(self, config: ShardConfig, name_of_state: str) -> None:
         """Refuse what a pipeline is configured with, if the state was made with something else.
-
-        Args:
-            config: the pipeline's.
-            shown: what to call the state.
 
         Raises:
             BackupError: something differs; it is named with both values.
         """
-        for name in ("partitions", "id_window", "constraints"):
+        for name in ("partitions", "id_window"):
             old, new = getattr(self, name), getattr(config, name)
             if old != new:
                 raise BackupError(
-                    f"{shown} was made with {name}={old}, now {new} is given; start with "
+                    f"{name_of_state} was made with {name}={old}, now {new} is given; start with "
                     f"{name}={old}"
                 )
 
@@ -116,7 +101,6 @@ class Pieces:
     make: Callable[[], Iterator[WrittenValues]]
 
     def __iter__(self) -> Iterator[WrittenValues]:
-        """Make them."""
         return self.make()
 
 
@@ -124,10 +108,11 @@ class Pieces:
 class State:
     """A state: values as the key processor has them, ids and verdicts as the id window has them.
 
-    ``values``: in pieces; they can be gone through as long as the place is there where they lie.
+    ``values``: in the order of their keys' hashes, in pieces; they can be gone through as
+    long as the place is there where they lie.
     """
 
-    about: About
+    about: StateDescription
     values: Iterable[WrittenValues]
     ids: DatedIds
     verdicts: Verdicts
@@ -150,9 +135,9 @@ def start_blobs(state: State, config: ShardConfig, shard: int) -> Iterator[tuple
     yield from _values(state, config.shards, shard, values)
     checks.remembered(state.ids, state.verdicts, about.seq, is_new=False)
     homes = state.ids.id0 % shards == np.uint64(shard)
-    for mine, told, span in _remembered(state, homes, ids):
-        yield from _runs("ids", mine, span.ids, ids)
-        yield from _runs("verdicts", told, span.verdicts, ids)
+    for ids_of_shard, results, span in _remembered(state, homes, ids):
+        yield from _runs("ids", ids_of_shard, span.ids, ids)
+        yield from _runs("verdicts", results, span.verdicts, ids)
     sorter = SorterState(config.partitions, dict(about.positions), declares=about.declares)
     meta = ShardState(
         config, sorter, values, ids, seq=about.seq, ts=about.ts_ms, expires=about.expires
@@ -165,9 +150,7 @@ def _values(
 ) -> Iterator[tuple[str, bytes]]:
     """The values of a shard as one blob in parts, which ``index`` then names."""
     about = state.about
-    pieces: Iterable[WrittenValues] = checks.read(state.values, about.seq, about.keys)
-    if not about.ordered:  # an earlier release has written it
-        pieces = [sorted_by_hash(WrittenValues.concat(found))] if (found := list(pieces)) else []
+    pieces = checks.read(state.values, about.seq, about.keys)
     digest, size, parts = hashlib.blake2b(digest_size=16), 0, 0
     for part in parts_of(_own(pieces, shards, shard)):
         data = pack(part.flatten())
@@ -195,14 +178,14 @@ def _remembered(
     deadlines = state.ids.deadline
     spans = np.where(deadlines > 0, deadlines // ids.span_ms, -1)
     for number in np.unique(spans[homes]).tolist():
-        mine: UsedIds = state.ids.take(np.flatnonzero(homes & (spans == number)))
+        ids_of_shard: UsedIds = state.ids.take(np.flatnonzero(homes & (spans == number)))
         span = DeadlineSpan(ids.ids, ids.verdicts)
         if number < 0:
-            mine = mine.undated()
+            ids_of_shard = ids_of_shard.undated()
         else:
             span = ids.spans[number] = DeadlineSpan()
-        at_home = np.isin(state.verdicts.seq, mine.seq)
-        yield mine, state.verdicts.take(np.flatnonzero(at_home)), span
+        at_home = np.isin(state.verdicts.seq, ids_of_shard.seq)
+        yield ids_of_shard, state.verdicts.take(np.flatnonzero(at_home)), span
 
 
 def _runs(
@@ -218,7 +201,7 @@ def _runs(
         yield name, pack(part.flatten())
 
 
-def _refuse_others(about: About, config: ShardConfig) -> None:
+def _refuse_others(about: StateDescription, config: ShardConfig) -> None:
     if config.grouping != "planner":
         raise BackupError(
             "a pipeline with grouping=single begins with the log, not with a state; leave the "
@@ -232,50 +215,43 @@ def state_of(
 ) -> State:
     """The state of a database with one shard, whose store holds ``blobs``.
 
-    Args:
-        about: the fields that the shard does not know.
-        meta: what the shard remembers.
-        blobs: its store.
-        values: of all keys, in the order of the keys' hashes.
+    ``about``: the fields that the shard does not know. ``values``: of all keys, in the order of the
+    keys' hashes.
     """
-    kept = [DeadlineSpan(meta.ids.ids, meta.ids.verdicts), *meta.ids.spans.values()]
-    remembered = (_load(blobs, run.name, UsedIds) for each in kept for run in each.ids)
+    spans = [DeadlineSpan(meta.ids.ids, meta.ids.verdicts), *meta.ids.spans.values()]
+    remembered = (_load(blobs, run.name, UsedIds) for each in spans for run in each.ids)
     ids = _joined((_wanted(part.dated(), meta) for part in remembered), DatedIds.none())
-    told = (_load(blobs, run.name, Verdicts) for each in kept for run in each.verdicts)
-    results = _joined((_known(part, ids.seq) for part in told), Verdicts.none())
+    results_kept = (_load(blobs, run.name, Verdicts) for each in spans for run in each.verdicts)
+    results = _joined((_known(part, ids.seq) for part in results_kept), Verdicts.none())
     checks.remembered(ids, results, meta.seq, is_new=True)
     keys, digest = _summed(checks.made(values, meta.seq))
-    constraints, declares = meta.config.constraints, meta.sorter.declares
-    later = ids.deadline.any() or (declares and not constraints)
-    found = About(
-        format=FORMAT if meta.expires else 2 if later else 1,
-        declares=declares,
+    about_state = StateDescription(
+        format=FORMAT,
+        declares=meta.sorter.declares,
         expires=meta.expires,
         partitions=meta.config.partitions,
         id_window=meta.config.id_window,
-        constraints=constraints,
         seq=meta.seq,
         ts_ms=meta.ts,
         keys=keys,
         digest=digest,
-        ordered=True,
         **about,
     )
-    return State(found, values, ids, results)
+    return State(about_state, values, ids, results)
 
 
 def _wanted(ids: DatedIds, meta: ShardState) -> DatedIds:
     """Those ids that are remembered still."""
     oldest = meta.seq - meta.config.id_window
-    wanted = (ids.seq > oldest) | (ids.deadline >= max(meta.ts, 1))
-    return ids.take(np.flatnonzero(wanted))
+    is_remembered = (ids.seq > oldest) | (ids.deadline >= max(meta.ts, 1))
+    return ids.take(np.flatnonzero(is_remembered))
 
 
 def _known(verdicts: Verdicts, seqs: npt.NDArray[np.int64]) -> Verdicts:
     """Those verdicts whose ids are remembered: at ``seqs``, in order."""
-    own = verdicts.seq
-    ends = np.searchsorted(seqs, own, "right")
-    return verdicts.take(np.flatnonzero(np.searchsorted(seqs, own, "left") < ends))
+    own_seqs = verdicts.seq
+    after = np.searchsorted(seqs, own_seqs, "right")
+    return verdicts.take(np.flatnonzero(np.searchsorted(seqs, own_seqs, "left") < after))
 
 
 def _summed(values: Iterable[WrittenValues]) -> tuple[int, str]:

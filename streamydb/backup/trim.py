@@ -6,19 +6,16 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from streamydb.backup.copy import Progress
-from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.kafka import BackupLog
 from streamydb.backup.log_end import require_same_end
-from streamydb.backup.manifest import BackupManifest
+from streamydb.backup.manifest import BackupError, BackupManifest
 from streamydb.backup.needs import Need
-from streamydb.backup.state import About
+from streamydb.backup.state import StateDescription
 from streamydb.kafka import TopicNames
 from streamydb.kafka.admin import delete_before
 from streamydb.kafka.clients import administrator
 from streamydb.kafka.reader import Span
-
-__all__ = ["Cut", "cut", "must_be_of", "refusals", "trim", "verify"]
 
 _TIMEOUT_S: Final = 60.0
 
@@ -31,12 +28,11 @@ class Cut(NamedTuple):
         deletes: per partition, from the first offset that there is to before which.
     """
 
-    about: About
+    about: StateDescription
     deletes: dict[int, Span]
 
     @property
     def records(self) -> int:
-        """The number of offsets."""
         return sum(span.high - span.low for span in self.deletes.values())
 
 
@@ -71,30 +67,27 @@ def must_be_of(folder: BackupFolder, manifest: BackupManifest, log: str) -> None
         )
 
 
-def refusals(wanted: Cut, known: Iterable[Need], without: Iterable[str] = ()) -> list[str]:
+def refusals(cut: Cut, known: Iterable[Need], without: Iterable[str] = ()) -> list[str]:
     """Why the log must not be cut there, one line for each that still needs what would go.
 
-    Args:
-        wanted: the cut.
-        known: who needs what.
-        without: names that do not count: pipelines that are gone for good.
+    ``without``: names that do not count: pipelines that are gone for good.
     """
-    left, found = set(without), []
+    left, messages = set(without), []
     for need in known:
         if need.name in left:
             continue
-        if need.seq is not None and need.seq < wanted.about.seq:
-            found.append(
+        if need.seq is not None and need.seq < cut.about.seq:
+            messages.append(
                 f"{need.who} is at seq {need.seq}, before the backup's oldest state at seq "
-                f"{wanted.about.seq}"
+                f"{cut.about.seq}"
             )
-        for number, span in wanted.deletes.items() if need.offsets is not None else ():
+        for number, span in cut.deletes.items() if need.offsets is not None else ():
             at = (need.offsets or {}).get(number, 0)
             if at < span.high:
-                found.append(
+                messages.append(
                     f"{need.who} goes on at offset {at} of partition {number}, before {span.high}"
                 )
-    return found
+    return messages
 
 
 def verify(folder: BackupFolder, wanted: Cut, log: BackupLog, progress: Progress) -> None:
@@ -107,11 +100,11 @@ def verify(folder: BackupFolder, wanted: Cut, log: BackupLog, progress: Progress
     for seq in folder.manifest().states:
         folder.state(seq).require_whole()
     total = sum(span.high for span in wanted.deletes.values())
-    done = 0
+    count = 0
     for number, span in wanted.deletes.items():
         for piece in folder.pieces(number, 0, span.high):
-            progress("reading the backup", done + piece.end, total)
-        done += span.high
+            progress("reading the backup", count + piece.end, total)
+        count += span.high
     require_same_end(folder, log, log.spans())
 
 
@@ -122,6 +115,6 @@ def trim(connection: Mapping[str, str], database: str, wanted: Cut) -> dict[int,
         TopicsError: Kafka refuses or does not answer.
     """
     topic = TopicNames(database).transactions
-    ends = {number: span.high for number, span in wanted.deletes.items()}
+    offsets = {number: span.high for number, span in wanted.deletes.items()}
     admin = administrator(connection)
-    return delete_before(admin, topic, ends, verb="trim", timeout_s=_TIMEOUT_S)
+    return delete_before(admin, topic, offsets, verb="trim", timeout_s=_TIMEOUT_S)

@@ -55,9 +55,9 @@ def own_version() -> str:
     return f"{__version__}{'' if installed('streamydb') else ' (from the source)'}"
 
 
-def say_version(asked: bool) -> None:
+def say_version(is_wanted: bool) -> None:
     """Print the version of streamy-db and end, if asked: `streamydb --version`."""
-    if asked:
+    if is_wanted:
         stdout().print(f"streamydb {own_version()}", markup=False)
         raise typer.Exit
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from streamydb.cli.common import EXIT_USAGE, fail, say
-from streamydb.cli.options import Named
+from streamydb.cli.options import DatabaseOptions
 from streamydb.cli.target import find_target
 
 _EXAMPLE = "User:bank-facade"
@@ -16,19 +16,18 @@ _EXAMPLE = "User:bank-facade"
 def acls(
     role: Annotated[str, typer.Option("--role", help="pipeline, facade, read-model, ...")],
     principal: Annotated[str, typer.Option("--principal", help=f"Whom to grant it: {_EXAMPLE}")],
-    named: Named,
+    options: DatabaseOptions,
     apply: Annotated[
         bool, typer.Option("--apply", help="Grant it now, as the user of the settings.")
     ] = False,
 ) -> None:
-    """Print the commands that grant a role its rights in Kafka, or grant them."""
     from streamydb.kafka import roles
 
     if role not in roles.ROLES:
         fail(f"there is no role {role!r}; there are {', '.join(roles.ROLES)}", EXIT_USAGE)
     if not principal.startswith("User:"):
         fail(f"{principal!r} is no principal: write {_EXAMPLE}", EXIT_USAGE)
-    target = find_target(named)
+    target = find_target(options)
     if apply:
         target.must_listen()
         count = roles.apply(target.connection, target.database, role, principal)

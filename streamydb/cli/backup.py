@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamydb.cli.common import EXIT_NO, print_json, say
-from streamydb.cli.options import Json, Named, Procedures
+from streamydb.cli.options import DatabaseOptions, Json, Procedures
 from streamydb.cli.phases import Phases
 from streamydb.cli.target import find_target
 
@@ -20,7 +20,7 @@ Folder = Annotated[Path, typer.Argument(help="The folder of the backup.")]
 
 def backup(
     folder: Folder,
-    named: Named,
+    options: DatabaseOptions,
     procedures: Procedures = None,
     keep: Annotated[
         int,
@@ -41,25 +41,25 @@ def backup(
     from streamydb.backup.copy import take
     from streamydb.cli.backup_options import noting, resolved_seq, size_of, subject_of
 
-    target = find_target(named, procedures=procedures)
+    target = find_target(options, procedures=procedures)
     with Phases().phase(f"Backup of {target.database}") as phase:
         subject = subject_of(target)
         seq = resolved_seq(target)
-        kept = BackupFolder(folder)
-        done = take(kept, subject, seq, keep, noting(phase), compare=compare)
-        phase.outcome = f"seq {done.seq:,}, {done.records:,} records copied, {done.keys:,} keys"
+        backup_folder = BackupFolder(folder)
+        copy = take(backup_folder, subject, seq, keep, noting(phase), compare=compare)
+        phase.outcome = f"seq {copy.seq:,}, {copy.records:,} records copied, {copy.keys:,} keys"
     if json:
-        print_json({**done._asdict(), "folder": str(folder), "bytes": size_of(folder)})
+        print_json({**copy._asdict(), "folder": str(folder), "bytes": size_of(folder)})
         return
     say(
-        f"{folder}: any seq up to {done.seq} can be restored; its state is {done.digest}, and "
-        f"{done.verified} digests of the pipeline agree with the copy."
+        f"{folder}: any seq up to {copy.seq} can be restored; its state is {copy.digest}, and "
+        f"{copy.verified} digests of the pipeline agree with the copy."
     )
 
 
 def trim(
     folder: Folder,
-    named: Named,
+    options: DatabaseOptions,
     yes: Annotated[bool, typer.Option("--yes", help="Delete; without it, only say what.")] = False,
     without: Annotated[
         list[str] | None,
@@ -78,17 +78,17 @@ def trim(
     from streamydb.cli.backup_options import noting, resolved_seq, subject_of
     from streamydb.read_model.needs import read_model_needs
 
-    target = find_target(named)
-    kept = BackupFolder(folder)
+    target = find_target(options)
+    backup_folder = BackupFolder(folder)
     with Phases().phase(f"Reading {folder}") as phase:
         subject = subject_of(target)
         log = BackupLog(subject.connection, subject.database)
-        cut = trims.cut(kept, kept.manifest(), subject.log, log.spans())
-        known = list(needs(subject.connection, subject.database, subject.log, target.place))
-        known += read_model_needs(target.place, subject.database)
-        known.append(Need("what is resolved", "resolved", resolved_seq(target), None))
-        against = trims.refusals(cut, known, without or ())
-        trims.verify(kept, cut, log, noting(phase))
+        cut = trims.cut(backup_folder, backup_folder.manifest(), subject.log, log.spans())
+        all_needs = list(needs(subject.connection, subject.database, subject.log, target.place))
+        all_needs += read_model_needs(target.place, subject.database)
+        all_needs.append(Need("what is resolved", "resolved", resolved_seq(target), None))
+        against = trims.refusals(cut, all_needs, without or ())
+        trims.verify(backup_folder, cut, log, noting(phase))
         phase.outcome = f"whole; oldest state at seq {cut.about.seq:,}"
     if yes and not against:
         trims.trim(subject.connection, subject.database, cut)

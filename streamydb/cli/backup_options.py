@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from streamydb.cli.phases import Phase
     from streamydb.cli.target import Target
 
-__all__ = ["noting", "resolved_seq", "size_of", "subject_of"]
-
 
 def subject_of(target: Target) -> Subject:
     """The database of a command, with the settings of its checkpoint if that is here.
@@ -34,12 +32,12 @@ def subject_of(target: Target) -> Subject:
     settings, record = target.settings, target.place.record()
     log_id = kafka.log_id(target.connection, target.database)
     facts = kafka.recall(target.connection, target.database, log_id)
-    known = read_record(target.place.checkpoint)
-    if known is not None:
-        facts = facts.completed(kafka.Founding(log=log_id, **facts_of(known)))
+    recorded = read_record(target.place.checkpoint)
+    if recorded is not None:
+        facts = facts.completed(kafka.Founding(log=log_id, **facts_of(recorded)))
     created = record.partitions if record is not None else log.partitions
-    given = {name: getattr(settings, name) for name in FACTS if name != "partitions"}
-    facts = facts.completed(kafka.Founding(log=log_id, partitions=created, **given))
+    fixed = {name: getattr(settings, name) for name in FACTS if name != "partitions"}
+    facts = facts.completed(kafka.Founding(log=log_id, partitions=created, **fixed))
     return Subject(
         connection=target.connection,
         database=target.database,
@@ -59,8 +57,8 @@ def _shards(target: Target) -> int:
 
     if "shards" in target.settings.model_fields_set:  # the record of this home counts as well
         return target.settings.shards
-    found = kafka.describe(target.connection, target.database)
-    feedback = found.get(kafka.TopicNames(target.database).feedback)
+    topics = kafka.describe(target.connection, target.database)
+    feedback = topics.get(kafka.TopicNames(target.database).feedback)
     return target.settings.shards if feedback is None else feedback.partitions
 
 
@@ -77,14 +75,11 @@ def resolved_seq(target: Target) -> int:
 
 
 def noting(phase: Phase) -> Callable[[str, int, int], None]:
-    """Progress that shows up in a phase's line."""
-
-    def note(what: str, done: int, total: int) -> None:
-        phase.note(f"{what} {bar(done, total)} {done:,} of {total:,}")
+    def note(what: str, count: int, total: int) -> None:
+        phase.note(f"{what} {bar(count, total)} {count:,} of {total:,}")
 
     return note
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of all files below a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -52,14 +52,14 @@ def broker(
 
     settings = read_settings(home=home)
     reached = _reached(host)
-    shown = advertise or authority(reached, port)
-    given = _listening(host, port, shown) | _read(properties)
+    address = advertise or authority(reached, port)
+    all_properties = _listening(host, port, address) | _read(properties)
     kafka = EmbeddedBroker(
-        settings.home, port=port, host=reached, properties=given, heap_mb=heap_mb
+        settings.home, port=port, host=reached, properties=all_properties, heap_mb=heap_mb
     )
     try:
         with stop_event() as ended, kafka:
-            say(f"Kafka broker: {shown}, data in {settings.home / 'broker'}")
+            say(f"Kafka broker: {address}, data in {settings.home / 'broker'}")
             while kafka.alive and not ended.wait(_LOOK_S):
                 pass
             if not ended.is_set():
@@ -78,20 +78,19 @@ def _reached(host: str) -> str:
     return "127.0.0.1" if every else host
 
 
-def _listening(host: str, port: int, shown: str) -> dict[str, str]:
+def _listening(host: str, port: int, address: str) -> dict[str, str]:
     """Properties of a broker that others reach; the controller stays on this machine."""
     from streamydb.local.broker.ports import authority, free_port
 
     controller = free_port(besides=port)
     return {
         "listeners": f"BROKER://{authority(host, port)},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": f"BROKER://{shown}",
+        "advertised.listeners": f"BROKER://{address}",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
     }
 
 
 def _read(file: Path | None) -> dict[str, str]:
-    """The properties of a file."""
     from streamydb.local.broker.config import parse_properties
 
     if file is None:

@@ -34,12 +34,11 @@ _CLOCK_SKEW_S = 30
 """How far the brokers' clocks may be ahead of this machine's."""
 
 
-class _Named(msgspec.Struct):
+class _IdFields(msgspec.Struct):
     id: str
 
 
 def with_id(transaction: Mapping[str, Any]) -> dict[str, Any]:
-    """The transaction with an id: its own, else a new one."""
     return {"id": uuid.uuid4().hex, **transaction}
 
 
@@ -129,7 +128,6 @@ def call_many(
 def _noted(
     transactions: Iterable[bytes | Mapping[str, Any]], sent: deque[bytes]
 ) -> Iterator[bytes]:
-    """The bytes of transactions, which are noted as they are sent."""
     for each in transactions:
         payload = each if isinstance(each, bytes) else msgspec.json.encode(each)
         sent.append(payload)
@@ -164,17 +162,17 @@ def _awaited(results: ResultReader, where: Appended, payload: bytes, timeout_s: 
     try:
         return results.wait_at(where.partition, where.offset, timeout_s)
     except KeyboardInterrupt:
-        named = _id_in(payload)
-        say(f"Transaction {named} is in the log: `streamydb explain` tells its verdict later.")
+        txn_id = _id_in(payload)
+        say(f"Transaction {txn_id} is in the log: `streamydb explain` tells its verdict later.")
         raise
     except ResultTimeoutError as error:
-        named = _id_in(payload)
-        fail(f"transaction {named}: {error} `streamydb explain` tells its verdict once it has one")
+        txn_id = _id_in(payload)
+        fail(f"transaction {txn_id}: {error} `streamydb explain` tells its verdict once it has one")
 
 
 def _id_in(payload: bytes) -> str:
     """The id of a transaction, or its beginning if that cannot be told."""
     try:
-        return msgspec.json.decode(payload, type=_Named).id
+        return msgspec.json.decode(payload, type=_IdFields).id
     except UNREADABLE:
         return repr(payload[:40].decode("utf-8", "backslashreplace"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamydb.cli.common import EXIT_NO, plain, print_json, stdout, tick
-from streamydb.cli.options import Json, Named, Procedures, time_span
+from streamydb.cli.options import DatabaseOptions, Json, Procedures, time_span
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    named: Named,
+    options: DatabaseOptions,
     timeout: Annotated[
         float,
         typer.Option(
@@ -51,7 +51,7 @@ def check(
     Works on a live and on a stopped database. Exit code 3 if anything is missing, extra or
     different.
     """
-    target = find_target(named, id_window=id_window, procedures=procedures)
+    target = find_target(options, id_window=id_window, procedures=procedures)
     report = run_check(target, timeout, created_partitions, backup)
     if json:
         print_json(report)
@@ -76,7 +76,7 @@ def run_check(
 
     target.must_listen()
     record = target.place.record()
-    given = {name: getattr(target.settings, name) for name in target.settings.model_fields_set}
+    options = {name: getattr(target.settings, name) for name in target.settings.model_fields_set}
     trimmed = of_this_log(target, backup) if backup else None
     modules = [target.procedures, *([trimmed.procedures] if trimmed else [])]
     with Phases().phase(f"Checking {target.database}") as phase:
@@ -85,10 +85,9 @@ def run_check(
                 connection=target.connection,
                 database=target.database,
                 initial_partitions=created_partitions or (record.partitions if record else None),
-                id_window=given.get("id_window"),
+                id_window=options.get("id_window"),
                 timeout_s=timeout_s,
                 modules=FolderModules(modules),
-                constraints=given.get("constraints"),
                 trimmed=trimmed,
                 progress=lambda step: _note(phase, step),
             )
@@ -98,7 +97,6 @@ def run_check(
 
 
 def show(report: CheckReport) -> None:
-    """Print the report for people."""
     from rich.markup import escape
 
     out = stdout()
@@ -115,12 +113,14 @@ def show(report: CheckReport) -> None:
         )
     for rule, count in report.violations.items():
         out.print(f"[red]rule broken: {rule}[/red], {count:,} times")
-    for found in report.differences:
-        place = "" if found.partition is None else f" {found.partition}/{found.offset}"
-        seq = "" if found.seq is None else f", seq {found.seq}"
-        text = f"{found.kind}: {found.topic}{place}{seq}: {found.message}"
+    for difference in report.differences:
+        position = (
+            "" if difference.partition is None else f" {difference.partition}/{difference.offset}"
+        )
+        seq = "" if difference.seq is None else f", seq {difference.seq}"
+        text = f"{difference.kind}: {difference.topic}{position}{seq}: {difference.message}"
         out.print(f"{tick(out, good=False)} {escape(text)}", soft_wrap=True)
-        for name, value in (("expected", found.expected), ("actual", found.actual)):
+        for name, value in (("expected", difference.expected), ("actual", difference.actual)):
             if value is not None:
                 out.print(f"    {name:<8} {escape(plain(value))}", soft_wrap=True)
     if not report.caught_up and not report.ok:
@@ -130,7 +130,6 @@ def show(report: CheckReport) -> None:
 
 
 def _table(report: CheckReport) -> Table:
-    """The counts, one row a topic."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 1, 0, 0))
@@ -153,7 +152,6 @@ def _table(report: CheckReport) -> Table:
 
 
 def _note(phase: Phase, step: CheckProgress) -> None:
-    """Show how far the check is."""
     from streamydb.cli.phases import bar
 
     phase.note(f"{step.name} {bar(step.done, step.total)} {step.done:,} of {step.total:,}")

@@ -21,8 +21,6 @@ from streamydb.pipeline.realtime.requirements import version_obstacle
 from streamydb.records.gears import REAL_TIME
 from streamydb.testing.database import Database, wait_for
 
-__all__ = ["ClassDataError", "main", "make"]
-
 _EXIT_S = 120
 
 
@@ -38,16 +36,16 @@ def make() -> list[Path]:
         JarsError: the jars cannot be fetched.
         JavaError: no usable Java.
     """
-    wanted = {name: archive(name, resolve(name)) for name in CONFIGURATIONS}
+    archives = {name: archive(name, resolve(name)) for name in CONFIGURATIONS}
     folder = cache_folder() / "class-data"
     with file_lock(folder.with_suffix(".lock")):
-        if not all(file.is_file() for file in wanted.values()):
+        if not all(file.is_file() for file in archives.values()):
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=".training-", dir=folder) as scratch:
                 _train(Path(scratch))
-                for name, file in wanted.items():
+                for name, file in archives.items():
                     _keep(Path(scratch) / f"{name}{file.suffix}", file)
-    return list(wanted.values())
+    return list(archives.values())
 
 
 def _train(scratch: Path) -> None:
@@ -76,14 +74,16 @@ def _execute(database: Database) -> None:
 
 
 def _leads(database: Database, gear: str) -> bool:
-    found = database.status().gear
-    return found is not None and found.gear == gear
+    gear_status = database.status().gear
+    return gear_status is not None and gear_status.gear == gear
 
 
-def _keep(made: Path, file: Path) -> None:
-    if not made.is_file():
-        raise ClassDataError(f"Java wrote no archive {made.name}; everything works without it")
-    made.rename(file)
+def _keep(archive_made: Path, file: Path) -> None:
+    if not archive_made.is_file():
+        raise ClassDataError(
+            f"Java wrote no archive {archive_made.name}; everything works without it"
+        )
+    archive_made.rename(file)
 
 
 def main() -> int:

@@ -52,7 +52,6 @@ class Failure(RuntimeError):  # noqa: N818 - what the user meets is not an excep
     """A command cannot go on; the message says what happened, where, and what to do next."""
 
     def __init__(self, message: str, code: int = EXIT_FAILED) -> None:
-        """Fail with this message and exit code."""
         super().__init__(message)
         self.code = code
 
@@ -146,25 +145,21 @@ def tick(console: Console, *, good: bool) -> str:
 
 
 def say_error(message: str) -> None:
-    """Print an error on standard error."""
     typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
     typer.echo(message, err=True)
 
 
 def say(message: str = "") -> None:
-    """Print a message for people on standard error."""
     typer.echo(message, err=True)
 
 
 def stderr() -> Console:
-    """A rich console on standard error, for progress."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False, emoji=False)
 
 
 def stdout() -> Console:
-    """A rich console on standard output, for tables."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else _PIPE_COLUMNS
@@ -177,7 +172,6 @@ def plain(text: str) -> str:
 
 
 def print_json(value: object) -> None:
-    """Print one JSON value on one line of standard output, at once."""
     import msgspec
 
     print_raw(msgspec.json.encode(value))
@@ -228,7 +222,6 @@ def settings_message(error: Any, given: dict[str, object], prefix: str = "STREAM
 
 
 def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
-    """End the command with a message."""
     raise Failure(message, code)
 
 

@@ -18,7 +18,7 @@ from streamydb.cli.common import (
     read_file,
     say,
 )
-from streamydb.cli.options import Json, Named, ResultTimeout
+from streamydb.cli.options import DatabaseOptions, Json, ResultTimeout
 from streamydb.cli.target import Target, facade_of, find_target
 from streamydb.records.formats import UNREADABLE
 
@@ -36,7 +36,7 @@ class ConstraintAction(StrEnum):
 
 
 def constraints(
-    named: Named,
+    options: DatabaseOptions,
     action: Annotated[
         ConstraintAction,
         typer.Argument(
@@ -58,7 +58,7 @@ def constraints(
 
     Declarations go through the log: they hold for the transactions after them.
     """
-    target = find_target(named)
+    target = find_target(options)
     _must_fit(action, what)
     if action is ConstraintAction.LIST:
         _list(target, timeout, json=json)
@@ -90,34 +90,28 @@ def declaration(text: str) -> Any:
 
     try:
         data = read_file(Path(text[1:])) if text.startswith("@") else text.encode()
-        found = msgspec.json.decode(data)
+        fields = msgspec.json.decode(data)
     except UNREADABLE as error:
         fail(f"{text} is no declaration: {error}", EXIT_USAGE)
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         fail(f"{text} is no declaration: it is not a JSON object", EXIT_USAGE)
-    return found
+    return fields
 
 
-def _constrain(target: Target, wanted: dict[str, Any], timeout_s: float, *, json: bool) -> None:
+def _constrain(target: Target, change: dict[str, Any], timeout_s: float, *, json: bool) -> None:
     from streamydb.cli.calls import call, meaning
 
-    result = call(target, {"constrain": wanted}, timeout_s)
-    if result.code == "constraints-off":
-        raise Failure(
-            f"the pipeline of database {target.database} is of an earlier release, which takes "
-            "constraints only in databases that were created for them: upgrade it "
-            "(docs/upgrading.md), and declare again"
-        )
+    result = call(target, {"constrain": change}, timeout_s)
     if result.status != "committed":
         why = result.reason or meaning(str(result.code))
         raise Failure(f"nothing was changed: {result.status} {result.code}: {plain(why)}")
     if json:
-        print_json({"seq": result.seq, **wanted})
+        print_json({"seq": result.seq, **change})
     else:
-        ((what, given),) = wanted.items()
-        name = given if isinstance(given, str) else given.get("name")
-        done = "declared" if what == "declare" else "dropped"
-        typer.echo(f"{done} {name} at seq {result.seq}; it counts from there on")
+        ((what, content),) = change.items()
+        name = content if isinstance(content, str) else content.get("name")
+        verb = "declared" if what == "declare" else "dropped"
+        typer.echo(f"{verb} {name} at seq {result.seq}; it counts from there on")
 
 
 def _list(target: Target, timeout_s: float, *, json: bool) -> None:
@@ -127,17 +121,17 @@ def _list(target: Target, timeout_s: float, *, json: bool) -> None:
     from streamydb.records import CONSTRAINTS_KEY
 
     value = read(target, [CONSTRAINTS_KEY], timeout_s)[CONSTRAINTS_KEY]
-    found = msgspec.json.decode(value) or {}
+    constraints = msgspec.json.decode(value) or {}
     if json:
-        print_json(found)
+        print_json(constraints)
         return
-    for name, entry in found.items():
+    for name, entry in constraints.items():
         rules = {rule: entry[rule] for rule in entry if rule not in ("prefix", "since", "valid")}
         state = f"valid as of {entry['valid']}" if "valid" in entry else "not verified"
-        shown = msgspec.json.encode(rules).decode()
-        told = f"{name}  {entry['prefix']}*  {shown}  since {entry['since']}, {state}"
-        typer.echo(plain(told))
-    if not found:
+        text = msgspec.json.encode(rules).decode()
+        line = f"{name}  {entry['prefix']}*  {text}  since {entry['since']}, {state}"
+        typer.echo(plain(line))
+    if not constraints:
         say("no constraints; declare one: `streamydb constraints declare "
             '\'{"name": "balance", "prefix": "acct/", "type": "number", "min": 0}\'`')  # fmt: skip
 
@@ -167,12 +161,12 @@ def _verify(
 
 def _show(report: VerificationReport, *, json: bool) -> None:
     if json:
-        shown = report._asdict() | {"violations": [v._asdict() for v in report.violations]}
-        print_json(shown)
+        fields = report._asdict() | {"violations": [v._asdict() for v in report.violations]}
+        print_json(fields)
         return
-    for found in report.violations:
-        told = f"{found.key} (version {found.version}) violates {found.constraint}: "
-        typer.echo(plain(told + found.violated))
+    for violation in report.violations:
+        line = f"{violation.key} (version {violation.version}) violates {violation.constraint}: "
+        typer.echo(plain(line + violation.violated))
     valid = ", ".join(report.valid) or "none"
     typer.echo(
         f"{report.keys} values at seq {report.seq}, {report.indexed} put into the index, "

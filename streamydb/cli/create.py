@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamydb.cli.common import fail, print_json, say
-from streamydb.cli.options import Founding, Json, Named, Replicas
+from streamydb.cli.options import DatabaseOptions, FoundingOptions, Json, ReplicaOptions
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ Connect = Annotated[
 
 
 def create(
-    named: Named,
-    founding: Founding,
-    replicas: Replicas,
+    options: DatabaseOptions,
+    founding: FoundingOptions,
+    replicas: ReplicaOptions,
     from_snapshot: Annotated[
         str | None,
         typer.Option(
@@ -50,7 +50,7 @@ def create(
     """Create the topics of a database; does nothing if they are there with these settings."""
     from streamydb import kafka
 
-    target = find_target(named, **founding._asdict(), **replicas._asdict())
+    target = find_target(options, **founding._asdict(), **replicas._asdict())
     target.must_listen()
     names, copies = create_database(target, sync)
     topics = [*names.all()]
@@ -59,11 +59,11 @@ def create(
     restored = None if from_snapshot is None else load_snapshot(target, from_snapshot)
     if json:
         record = target.place.record()
-        told = {
+        facts = {
             "database": target.database, "topics": topics, "record": record,
             "copies": copies._asdict(),
         }  # fmt: skip
-        print_json(told if restored is None else {**told, "restored": restored._asdict()})
+        print_json(facts if restored is None else {**facts, "restored": restored._asdict()})
         return
     say(f"database {target.database} at {target.bootstrap}: {', '.join(topics)}")
     say(f"{copies.replication} copies of each topic, {copies.min_insync} of which acknowledge")
@@ -150,15 +150,15 @@ def refuse_changes(target: Target) -> None:
     if record is None:
         return
     for name in ("shards", "grouping"):
-        wanted, known = getattr(target.settings, name), getattr(record, name)
-        if wanted != known:
+        asked_for, recorded = getattr(target.settings, name), getattr(record, name)
+        if asked_for != recorded:
             other = (
                 "change it with `streamydb resize`"
                 if name == "shards"
                 else "create another database (--database)"
             )
             fail(
-                f"database {target.database} has {name} {known}, and {wanted} was asked for. "
+                f"database {target.database} has {name} {recorded}, and {asked_for} was asked for. "
                 f"Leave --{name} out, or {other}."
             )
 
@@ -167,10 +167,10 @@ def refuse_partitions(target: Target) -> None:
     """Refuse another number of partitions than the log of a database that runs has."""
     if "partitions" not in target.settings.model_fields_set:
         return
-    wanted, known = target.settings.partitions, target.must_exist().partitions
-    if wanted != known:
+    asked_for, recorded = target.settings.partitions, target.must_exist().partitions
+    if asked_for != recorded:
         fail(
-            f"database {target.database} has partitions {known}, and {wanted} was asked for. "
+            f"database {target.database} has partitions {recorded}, and {asked_for} was asked for. "
             "Leave --partitions out, or add some with `streamydb resize`."
         )
 
@@ -184,12 +184,12 @@ def _partitions(target: Target, record: DatabaseRecord | None) -> int:
     from streamydb import kafka
 
     name = kafka.TopicNames(target.database).transactions
-    found = kafka.describe(target.connection, target.database).get(name)
-    if found is None:
+    topic = kafka.describe(target.connection, target.database).get(name)
+    if topic is None:
         return target.settings.partitions
     if "partitions" in target.settings.model_fields_set:
         return target.settings.partitions
-    return found.partitions
+    return topic.partitions
 
 
 def _found(target: Target) -> None:
@@ -197,16 +197,15 @@ def _found(target: Target) -> None:
     from streamydb import kafka
     from streamydb.kafka.foundation import FACTS
 
-    given = set(FACTS) & target.settings.model_fields_set - {"partitions"}
-    if given:
-        facts = {name: getattr(target.settings, name) for name in given}
+    names = set(FACTS) & target.settings.model_fields_set - {"partitions"}
+    if names:
+        facts = {name: getattr(target.settings, name) for name in names}
         log = kafka.log_id(target.connection, target.database)
         founding = kafka.Founding(log=log, **facts)
         kafka.record(target.connection, target.database, founding)
 
 
 def _keep(target: Target) -> None:
-    """Write down how the database was created."""
     from streamydb.local.folder import DatabaseRecord
 
     settings = target.settings
@@ -216,7 +215,6 @@ def _keep(target: Target) -> None:
             shards=settings.shards,
             partitions=settings.partitions,
             grouping=settings.grouping,
-            constraints=settings.constraints,
             bootstrap=settings.bootstrap,
         )
     )

@@ -10,7 +10,7 @@ import typer
 
 from streamydb.cli.about import installed
 from streamydb.cli.common import EXIT_NO, print_json
-from streamydb.cli.options import Json, Named
+from streamydb.cli.options import DatabaseOptions, Json
 from streamydb.cli.target import Target, find_target
 from streamydb.errors import StreamyError
 
@@ -29,9 +29,9 @@ class Finding(NamedTuple):
     fix: str = ""
 
 
-def doctor(named: Named, json: Json = False) -> None:
+def doctor(options: DatabaseOptions, json: Json = False) -> None:
     """Check Java, Python, jars, broker, topics, pipeline and clocks; exit code 3 if one fails."""
-    target = find_target(named)
+    target = find_target(options)
     findings = list(examine(target))
     if json:
         print_json([finding._asdict() for finding in findings])
@@ -61,7 +61,6 @@ def examine(target: Target) -> Iterator[Finding]:
 
 
 def _guarded(name: str, look: Callable[[], Finding]) -> Finding:
-    """The finding, or a failed one with the error's own words."""
     try:
         return look()
     except StreamyError as error:

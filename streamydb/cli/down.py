@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamydb.cli.common import print_json, say
-from streamydb.cli.options import Database, Home, Json, Named, time_span
+from streamydb.cli.options import Database, DatabaseOptions, Home, Json, time_span
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def down(
     from streamydb.cli.phases import Phases
     from streamydb.local.folder import databases
 
-    target = find_target(Named(database, home))
+    target = find_target(DatabaseOptions(database, home))
     phases = Phases()
     grace_s = grace_of(target) if grace is None else grace
     names = databases(target.settings.home) if everything else [target.database]
@@ -71,15 +71,15 @@ def _stop_pipeline(home: Path, name: str, grace_s: float, phases: Phases) -> boo
     from streamydb.local import processes
     from streamydb.local.folder import PIPELINE, DatabaseFolder
 
-    place = DatabaseFolder(home, name)
-    if place.pipeline() is None:
+    folder = DatabaseFolder(home, name)
+    if folder.pipeline() is None:
         return False
     with phases.phase(f"Stopping the pipeline of {name}") as phase:
         phase.note("it finishes its batch")
         stopped = processes.stop(
-            place.folder, PIPELINE, grace_s, lambda: phase.note("it finishes its batch")
+            folder.folder, PIPELINE, grace_s, lambda: phase.note("it finishes its batch")
         )
-        phase.outcome = place.status().error or ""
+        phase.outcome = folder.status().error or ""
         return stopped
 
 

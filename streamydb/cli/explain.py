@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from streamydb.cli.common import EXIT_USAGE, fail, print_raw
-from streamydb.cli.options import Json, Named, Procedures
+from streamydb.backup.restore import shown
+from streamydb.cli.common import EXIT_USAGE, fail, plain, print_raw
+from streamydb.cli.options import DatabaseOptions, Json, Procedures
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from streamydb.facade.life import TransactionHistory
-    from streamydb.facade.life.core import MetValue
+    from streamydb.facade.life.core import CheckOutcome, ExplainedPlan, LogAppend, MetValue
     from streamydb.facade.ports import LogPosition
     from streamydb.records import Result
     from streamydb.verify.whatif import History
     from streamydb.verify.whatif.stretch import Progress
-
 
 _PLACE: Final = re.compile(r"([0-9]{1,9}):([0-9]{1,18})")
 """Partition and offset, no larger than Kafka has them."""
@@ -29,7 +30,7 @@ _PLACE: Final = re.compile(r"([0-9]{1,9}):([0-9]{1,18})")
 
 def explain(
     txn_id: Annotated[str, typer.Argument(metavar="ID", help="The transaction's id.")],
-    named: Named,
+    options: DatabaseOptions,
     record: Annotated[
         str | None,
         typer.Option("--record", metavar="PARTITION:OFFSET", help="Where its record is, if known."),
@@ -56,24 +57,24 @@ def explain(
     is not known any more is said, with the reason.
     """
     from streamydb.cli.backup_options import noting
-    from streamydb.cli.life import lines
+    from streamydb.cli.explain import lines
     from streamydb.cli.phases import Phases
 
     txn_id.encode()  # what is no text is told before Kafka is asked
-    place = _place(record)
-    target = find_target(named, procedures=procedures)
+    position = _place(record)
+    target = find_target(options, procedures=procedures)
     target.must_exist()
     with Phases().phase(f"The life of {txn_id}") as phase:
-        result = _verdict(target, txn_id, place)
+        result = _verdict(target, txn_id, position)
         history = _history(target, backup) if replay else None
-        life = _life(target, result, history, noting(phase))
-        phase.outcome = f"seq {life.order.seq:,}"
+        history_of_transaction = _life(target, result, history, noting(phase))
+        phase.outcome = f"seq {history_of_transaction.order.seq:,}"
     if json:
         import msgspec
 
-        print_raw(msgspec.json.encode(life))
+        print_raw(msgspec.json.encode(history_of_transaction))
     else:
-        for line in lines(life):
+        for line in lines(history_of_transaction):
             typer.echo(line)
 
 
@@ -87,13 +88,13 @@ def _place(record: str | None) -> LogPosition | None:
 
     if record is None:
         return None
-    found = _PLACE.fullmatch(record)
-    if found is None:
+    match = _PLACE.fullmatch(record)
+    if match is None:
         fail(f"--record {record}: give it as PARTITION:OFFSET, like 0:41", EXIT_USAGE)
-    return LogPosition(int(found[1]), int(found[2]))
+    return LogPosition(int(match[1]), int(match[2]))
 
 
-def _verdict(target: Target, txn_id: str, place: LogPosition | None) -> Result:
+def _verdict(target: Target, txn_id: str, position: LogPosition | None) -> Result:
     """The verdict of the transaction itself.
 
     Raises:
@@ -105,13 +106,13 @@ def _verdict(target: Target, txn_id: str, place: LogPosition | None) -> Result:
     from streamydb.facade.ports import NoResult
 
     settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})
-    told = search_result(settings, txn_id, place)
-    if isinstance(told, NoResult) or told.id != txn_id:
+    result = search_result(settings, txn_id, position)
+    if isinstance(result, NoResult) or result.id != txn_id:
         fail(
             f"no verdict of {txn_id} was found in {target.database}: it was not appended, is not "
             "decided yet, or its result was deleted since"
         )
-    return msgspec.structs.replace(told, duplicate=msgspec.UNSET)
+    return msgspec.structs.replace(result, duplicate=msgspec.UNSET)
 
 
 def _history(target: Target, backup: Path | None) -> History | None:
@@ -142,3 +143,92 @@ def _life(
         return {key: MetValue(*state[key]) for key in keys if key in state}
 
     return told(result, collect(target.connection, target.database, result), look)
+
+
+_SHOWN_CHARACTERS = 120
+_NEAREST = 5
+
+
+def lines(life: TransactionHistory) -> Iterator[str]:
+    """Yield them in the order of what happened."""
+    yield f"{plain(str(life.id))}  seq {life.order.seq}, committed at {shown(life.order.ts_ms)}"
+    yield "append"
+    yield from (f"  {_append(each, life.order.seq)}" for each in life.appends)
+    if life.order.released_ms is not None:
+        released = shown(life.order.released_ms)
+        yield f"order\n  released when all partitions had passed it: {released}"
+    if life.plan is not None:
+        yield "plan"
+        yield from _plan(life.plan)
+    if life.met:
+        yield "met"
+    for met in life.met:
+        version = "" if met.version is None else f"  version {met.version}"
+        value = "not known" if met.known == "no" else _cut(bytes(met.value))
+        yield f"  {plain(met.key)} = {value}{version}"
+    if life.checks:
+        yield "checks"
+    yield from (f"  {_check(each)}" for each in life.checks)
+    verdict = life.verdict
+    yield f"verdict\n  {verdict.status}{f' {verdict.code}' if verdict.code else ''}"
+    if life.writes:
+        yield "writes"
+    for write in life.writes:
+        yield (
+            f"  {plain(write.key)}: {_cut(bytes(write.before))} -> {_cut(bytes(write.after))}  "
+            f"({write.partition}:{write.offset}, {shown(write.written_ms)})"
+        )
+    if life.resolved is not None:
+        yield f"resolved\n  up to {life.resolved.seq} at {shown(life.resolved.written_ms)}"
+    for digest in life.digests:
+        states = sorted({state.state for state in digest.told})
+        agreed = "alike" if len(states) == 1 else "THEY DIFFER"
+        yield f"digest\n  seq {digest.seq}, shard {digest.shard}: {', '.join(states)} ({agreed})"
+    if life.unknown:
+        yield "not known"
+    yield from (f"  {part}: {why}" for part, why in life.unknown.items())
+
+
+def _append(each: LogAppend, own: int) -> str:
+    """A record with its fate; ``own``: the seq of the transaction itself."""
+    done = "executed"
+    if not each.executed:
+        done = "not executed" if each.seq == own else f"a copy, seq {each.seq}"
+    code = f" ({each.code})" if each.code and not each.executed else ""
+    appended = "" if each.appended_ms is None else f", appended {shown(each.appended_ms)}"
+    times = "" if each.times == 1 else f", {each.times} times"
+    written = f", result written {shown(each.result_written_ms)}{times}"
+    return f"{each.partition}:{each.offset}  {done}{code}{appended}{written}"
+
+
+def _plan(plan: ExplainedPlan) -> Iterator[str]:
+    yield f"  {plan.number}: seq {plan.first} to {plan.last}"
+    group = plan.group
+    if group is None:
+        return
+    yield (
+        f"  conflict group of {group.transactions}: {group.waited_for} were executed before it, "
+        f"{group.waited} after it"
+    )
+    for member in group.members[:_NEAREST]:
+        keys = ", ".join(member.keys) or "through others"
+        yield f"    seq {member.seq}  {plain(f'{member.id}  ({keys})')}"
+    if len(group.members) > _NEAREST:
+        yield f"    and {group.transactions - 1 - _NEAREST} others (--json lists the nearest)"
+
+
+def _check(each: CheckOutcome) -> str:
+    outcome = {True: "holds", False: "does not hold", None: "not known"}[each.holds]
+    operands = ", ".join(f"{name} {_shown(value)}" for name, value in each.wanted.items())
+    return f"{each.check} {each.index} on {plain(each.key)}: {operands}: {outcome}"
+
+
+def _shown(value: object) -> str:
+    import msgspec
+
+    return _cut(msgspec.json.encode(value))
+
+
+def _cut(value: bytes) -> str:
+    text = plain(value.decode())
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

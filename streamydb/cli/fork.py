@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamydb.cli.common import EXIT_USAGE, fail
-from streamydb.cli.options import Json, Named, Procedures, Replicas, point
+from streamydb.cli.options import DatabaseOptions, Json, Procedures, ReplicaOptions, point
 from streamydb.cli.restore import Shards, empty_target, fill, tell
 from streamydb.cli.target import find_target
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def fork(
     name: Annotated[str, typer.Argument(help="The new database's name.")],
-    named: Named,
-    replicas: Replicas,
+    options: DatabaseOptions,
+    replicas: ReplicaOptions,
     at: Annotated[
         str | None,
         typer.Option(
@@ -46,13 +46,13 @@ def fork(
     from streamydb.cli.backup_options import noting, subject_of
     from streamydb.cli.phases import Phases
 
-    source = find_target(named, procedures=procedures)
+    source = find_target(options, procedures=procedures)
     if name == source.database:
         fail(f"{name} is the database itself: name a new one", EXIT_USAGE)
     subject = subject_of(source)
     log = live(subject, None if backup is None else BackupFolder(backup))
-    given = Named(name, named.home, named.bootstrap or source.bootstrap)
-    target = empty_target(log.manifest, given, shards, replicas)
+    new = DatabaseOptions(name, options.home, options.bootstrap or source.bootstrap)
+    target = empty_target(log.manifest, new, shards, replicas)
     if target.place.record() is not None:
         fail(f"there is a database {name} in {target.settings.home} already: name another one")
     with Phases().phase(f"Reading {source.database}") as phase:
@@ -67,5 +67,5 @@ def _seq(log: LiveLog, at: str | None) -> int | None:
     from streamydb.backup.fork import seq_until
     from streamydb.spark.snapshot import moment
 
-    wanted = moment(at)
-    return seq_until(log, log.manifest, wanted) if isinstance(wanted, dt.datetime) else wanted
+    time = moment(at)
+    return seq_until(log, log.manifest, time) if isinstance(time, dt.datetime) else time

@@ -199,8 +199,8 @@ def stop_front(home: Path, name: str, phases: Phases) -> bool:
 
 def _command(target: Target, *words: str) -> list[str]:
     name, *options = words
-    place = ["--database", target.database, "--bootstrap", target.bootstrap]
-    return [sys.executable, "-m", "streamydb.cli", name, *place, *options]
+    database_options = ["--database", target.database, "--bootstrap", target.bootstrap]
+    return [sys.executable, "-m", "streamydb.cli", name, *database_options, *options]
 
 
 def _served(target: Target, front: Front) -> str | None:
@@ -300,13 +300,13 @@ def _obstacle(url: str, name: str | None = None) -> str | None:
 
     import httpx
 
-    told = f"it gave no answer within {ASK_S:g} s"
-    shown = f"[{name}]" if name is not None and ":" in name else name
-    headers = {} if shown is None else {"Host": shown}
+    fault = f"it gave no answer within {ASK_S:g} s"
+    host = f"[{name}]" if name is not None and ":" in name else name
+    headers = {} if host is None else {"Host": host}
     request = httpx.Request("GET", f"{url}/health/ready", headers=headers)
 
     async def asked() -> str | None:  # without what a client makes of redirects, cookies, bodies
-        nonlocal told
+        nonlocal fault
         async with (
             asyncio.timeout(ASK_S),
             httpx.AsyncHTTPTransport(verify=False) as transport,  # nothing secret is sent
@@ -315,19 +315,19 @@ def _obstacle(url: str, name: str | None = None) -> str | None:
             try:
                 if answer.is_success:
                     return None
-                told, body = f"it answered with status {answer.status_code}", b""
+                fault, body = f"it answered with status {answer.status_code}", b""
                 async for part in answer.aiter_raw():
                     body += part
                     if len(body) > _SAID_BYTES:
                         break
-                return told + _reason(body)
+                return fault + _reason(body)
             finally:
                 await answer.aclose()
 
     try:
         return asyncio.run(asked())
     except TimeoutError:
-        return told
+        return fault
     except httpx.TransportError as error:
         return f"it could not be asked ({type(error).__name__}: {error})"
 
@@ -339,8 +339,8 @@ def _reason(body: bytes) -> str:
     from streamydb.records.formats import UNREADABLE
 
     try:
-        found = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-        detail = msgspec.json.decode(found.get("detail", b""), type=str)
+        problem = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        detail = msgspec.json.decode(problem.get("detail", b""), type=str)
     except UNREADABLE:
         return ""
     return ": " + " ".join(detail.split()).rstrip(".")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamydb.cli.common import fail, print_json, say
-from streamydb.cli.options import Json, Named, time_span
+from streamydb.cli.options import DatabaseOptions, Json, time_span
 from streamydb.cli.target import find_target
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def handover(
-    named: Named,
+    options: DatabaseOptions,
     to: Annotated[
         str, typer.Option("--to", help="Name of the standby; by default the furthest ready one.")
     ] = "",
@@ -30,25 +30,26 @@ def handover(
     """
     from streamydb.pipeline.standby.handover import HandoverError, hand_over
 
-    target = find_target(named)
+    target = find_target(options)
     target.must_exist()
     try:
-        done = hand_over(target.connection, target.database, to, timeout)
+        outcome = hand_over(target.connection, target.database, to, timeout)
     except HandoverError as error:
         fail(str(error))
     if json:
-        print_json(done)
+        print_json(outcome)
         return
     say(
-        f"Pipeline {done.leader} leads {target.database} since epoch {done.epoch}; all outputs up "
-        f"to seq {done.resolved} were written before. It took {done.seconds:.2f} s. {_pause(done)}"
+        f"Pipeline {outcome.leader} leads {target.database} since epoch {outcome.epoch}; "
+        f"all outputs up to seq {outcome.resolved} were written before. "
+        f"It took {outcome.seconds:.2f} s. {_pause(outcome)}"
     )
 
 
-def _pause(done: Handed) -> str:
+def _pause(outcome: Handed) -> str:
     """Describe the pause that clients saw."""
-    if done.pause_s is not None:
-        return f"Clients waited for verdicts for {done.pause_s:.2f} s at the longest."
-    if done.pause_unknown is not None:
-        return f"How long clients waited is not known: {done.pause_unknown}."
+    if outcome.pause_s is not None:
+        return f"Clients waited for verdicts for {outcome.pause_s:.2f} s at the longest."
+    if outcome.pause_unknown is not None:
+        return f"How long clients waited is not known: {outcome.pause_unknown}."
     return "No verdict was written meanwhile, so nobody waited for one."

@@ -53,7 +53,6 @@ def pipeline_command(
         "--procedures",
         str(target.procedures),
         *(f"--{option}={value}" for option, value in fixed.items() if value is not None),
-        *(["--constraints"] if settings.constraints else []),
         *(["--name", name] if name else []),
         *extra,
     ]
@@ -117,7 +116,6 @@ def _end_of_log(target: Target) -> str:
 
 
 def _progress(status: PipelineStatus) -> str:
-    """Describe what a starting pipeline is doing."""
     if status.pid is None:
         return "starting Python"
     if status.waiting is not None:
@@ -126,5 +124,4 @@ def _progress(status: PipelineStatus) -> str:
 
 
 def _advice() -> str:
-    """Say what to do about a pipeline that has ended."""
     return "`streamydb doctor` names what is wrong with the installation and the topics."

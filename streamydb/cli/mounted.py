@@ -60,11 +60,11 @@ def run(module: str, name: str, arguments: list[str]) -> None:
 
 def entry_point(module: str) -> Any:  # noqa: RET503 - `fail` does not return
     """The `app` or `main` of a module or of its `cli` or `main` submodule."""
-    for place in (module, f"{module}.cli", f"{module}.main"):
+    for module_name in (module, f"{module}.cli", f"{module}.main"):
         try:
-            loaded = importlib.import_module(place)
+            loaded = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
-            if error.name is None or not place.startswith(error.name):
+            if error.name is None or not module_name.startswith(error.name):
                 fail(f"{module} needs the package {error.name}: `pip install {error.name}`")
             continue
         for attribute in ("app", "main"):

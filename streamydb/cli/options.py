@@ -14,11 +14,6 @@ from typing import Annotated, Any, Final, NamedTuple, get_type_hints
 
 import typer
 
-__all__ = [
-    "MASTER", "Bootstrap", "Database", "Founding", "Home", "Json", "Master", "Named", "Procedures",
-    "ReadyTimeout", "Replicas", "ResultTimeout", "grouped", "point", "time_span",
-]  # fmt: skip
-
 MASTER: Final = "local[*]"
 """Where Spark runs if nobody says so."""
 
@@ -104,7 +99,7 @@ ReadyTimeout = Annotated[
 ]
 
 
-class Named(NamedTuple):
+class DatabaseOptions(NamedTuple):
     """The options that name a database."""
 
     database: Database = None
@@ -112,7 +107,7 @@ class Named(NamedTuple):
     bootstrap: Bootstrap = None
 
 
-class Founding(NamedTuple):
+class FoundingOptions(NamedTuple):
     """The options that say how a new database is made."""
 
     shards: Annotated[
@@ -123,17 +118,9 @@ class Founding(NamedTuple):
         int | None,
         typer.Option("--partitions", help="Partitions of the transactions topic (default: 1)."),
     ] = None
-    constraints: Annotated[
-        bool | None,
-        typer.Option(
-            "--constraints/--no-constraints",
-            hidden=True,
-            help="No longer needed: any database takes constraints.",
-        ),
-    ] = None
 
 
-class Replicas(NamedTuple):
+class ReplicaOptions(NamedTuple):
     """The options of the copies of topics."""
 
     replication: Annotated[
@@ -161,14 +148,13 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             given[name] = kind(**{field: given.pop(field) for field in kind._fields})
         command(**given)
 
-    named = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in options]
-    flat.__signature__ = Signature(named)  # type: ignore[attr-defined]
-    flat.__annotations__ = {each.name: each.annotation for each in named}
+    keyword_only = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in options]
+    flat.__signature__ = Signature(keyword_only)  # type: ignore[attr-defined]
+    flat.__annotations__ = {each.name: each.annotation for each in keyword_only}
     return flat
 
 
 def _fields(group: Any) -> list[Parameter]:
-    """The fields of a group as parameters."""
     return [
         Parameter(
             name, Parameter.KEYWORD_ONLY, default=group._field_defaults[name], annotation=hint

@@ -94,12 +94,12 @@ def values_of(texts: Iterable[str], option: str, form: str = "KEY=VALUE") -> Jso
     Raises:
         PartError: one is no pair, or two have one key.
     """
-    found: JsonObject = {}
+    values: JsonObject = {}
     for key, value in (pair_of(text, option, form) for text in texts):
-        if key in found:
+        if key in values:
             raise PartError(f"{option}: {key!r} is given twice")
-        found[key] = value_of(value)
-    return found
+        values[key] = value_of(value)
+    return values
 
 
 def put_of(text: str) -> JsonObject:
@@ -171,17 +171,17 @@ def range_check_of(text: str) -> JsonObject:
     presence = _PRESENCE.fullmatch(text)
     if presence is not None:
         return {"range": range_of(presence["key"]), "exists": presence["word"] == "exists"}
-    found = _RANGED.fullmatch(text)
-    comparator = found and _RANGE_COMPARATORS.get(found["what"] + found["op"])
-    if found is None or comparator is None:
+    match = _RANGED.fullmatch(text)
+    comparator = match and _RANGE_COMPARATORS.get(match["what"] + match["op"])
+    if match is None or comparator is None:
         raise PartError(
             f"--check-range: {text!r} is not a check; write 'PREFIX count<=9' (or count>= count== "
             "version<=), 'START..END count<=9', 'PREFIX exists' or 'PREFIX absent'"
         )
-    return {"range": range_of(found["range"]), comparator: int(found["value"])}
+    return {"range": range_of(match["range"]), comparator: int(match["value"])}
 
 
-class Parts(NamedTuple):
+class TransactionOptions(NamedTuple):
     """The options of `streamydb txn` that make a transaction."""
 
     put: Annotated[Texts, typer.Option("--put", help="KEY=VALUE (JSON, or plain text).")] = None
@@ -233,7 +233,7 @@ class Parts(NamedTuple):
     ] = None
 
 
-def transaction_of(parts: Parts) -> JsonObject:
+def transaction_of(parts: TransactionOptions) -> JsonObject:
     """The transaction (without its id) of these options, updates in this order of kinds.
 
     Raises:
@@ -254,7 +254,7 @@ def transaction_of(parts: Parts) -> JsonObject:
         raise PartError("--ttl-ms belongs to --put, --append or --touch")
     for update in ending if parts.ttl_ms is not None else ():
         update["ttl_ms"] = parts.ttl_ms
-    made: JsonObject = {
+    transaction: JsonObject = {
         "asserts": values_of(parts.assert_ or (), "--assert"),
         "checks": [
             *map(check_of, parts.check or ()),
@@ -269,16 +269,16 @@ def transaction_of(parts: Parts) -> JsonObject:
     if parts.call is not None:
         if not _PROCEDURE.fullmatch(parts.call):
             raise PartError(f"--call: {parts.call!r} is not of the form MODULE.PROCEDURE")
-        made["call"] = {
+        transaction["call"] = {
             "procedure": parts.call,
             "args": values_of(parts.arg or (), "--arg", "NAME=VALUE"),
             "keys": list(parts.key or ()),
             "reads": list(parts.key_read or ()),
         }
         if parts.key_range:
-            made["call"]["ranges"] = [range_of(text) for text in parts.key_range]
+            transaction["call"]["ranges"] = [range_of(text) for text in parts.key_range]
     elif parts.arg or parts.key or parts.key_read or parts.key_range:
         raise PartError(
             "--arg, --key, --key-read and --key-range belong to --call MODULE.PROCEDURE"
         )
-    return {name: part for name, part in made.items() if part}
+    return {name: part for name, part in transaction.items() if part}

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from streamydb.cli.target import Target
     from streamydb.verify.whatif import History
 
-__all__ = ["backup_history", "live_history", "of_this_log"]
-
 
 def live_history(target: Target) -> History:
     """The log as Kafka has it.
@@ -36,7 +34,7 @@ def live_history(target: Target) -> History:
         )
     return History(
         subject.database, log, {number: span.high for number, span in spans.items()},
-        subject.partitions, subject.id_window, subject.constraints,
+        subject.partitions, subject.id_window,
         FolderModules([subject.procedures]),
     )  # fmt: skip
 
@@ -51,9 +49,9 @@ def of_this_log(target: Target, folder: Path) -> BackupFolder:
     from streamydb.backup.trim import must_be_of
     from streamydb.cli.backup_options import subject_of
 
-    found = BackupFolder(folder)
-    must_be_of(found, found.manifest(), subject_of(target).log)
-    return found
+    backup = BackupFolder(folder)
+    must_be_of(backup, backup.manifest(), subject_of(target).log)
+    return backup
 
 
 def backup_history(target: Target, folder: Path) -> History:
@@ -66,6 +64,6 @@ def backup_history(target: Target, folder: Path) -> History:
     manifest = backup.manifest()
     return History(
         manifest.database, backup, manifest.ends, manifest.partitions, manifest.id_window,
-        manifest.constraints, FolderModules([backup.procedures, target.procedures]),
+        FolderModules([backup.procedures, target.procedures]),
         lambda seq: backup.newest_state(manifest, seq),
     )  # fmt: skip

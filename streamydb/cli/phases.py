@@ -27,7 +27,6 @@ class Phase:
     """One phase under way."""
 
     def __init__(self, title: str, status: Status | None) -> None:
-        """Start the phase's clock."""
         self.title = title
         self.outcome = ""
         self._status = status
@@ -35,7 +34,6 @@ class Phase:
 
     @property
     def seconds(self) -> float:
-        """The duration of the phase."""
         return time.monotonic() - self._started_s
 
     def note(self, text: str = "") -> None:
@@ -48,7 +46,6 @@ class Phases:
     """Shows phases one after the other."""
 
     def __init__(self) -> None:
-        """Use standard error."""
         self.console: Console = stderr()
 
     @contextmanager
@@ -71,16 +68,14 @@ class Phases:
         self._end(phase, good=True)
 
     def _end(self, phase: Phase, *, good: bool) -> None:
-        """Print the line of a phase that has ended."""
         from rich.markup import escape
 
         text = _line(phase.title, phase.outcome, phase.seconds)
         self.console.print(f"{tick(self.console, good=good)} {escape(text)}", soft_wrap=True)
 
 
-def bar(done: int, total: int, width: int = _BAR_WIDTH) -> str:
-    """A progress bar of plain characters."""
-    filled = width if total <= 0 else min(width, done * width // total)
+def bar(count: int, total: int, width: int = _BAR_WIDTH) -> str:
+    filled = width if total <= 0 else min(width, count * width // total)
     full, empty = ("█", "░") if is_utf8(sys.stderr) else ("#", ".")
     return full * filled + empty * (width - filled)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamydb.cli.common import EXIT_NO, EXIT_USAGE, Failure, print_json, say, stdout
-from streamydb.cli.options import Json, Named, Procedures, ResultTimeout
+from streamydb.cli.options import DatabaseOptions, Json, Procedures, ResultTimeout
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class ProcedureAction(StrEnum):
 
 
 def procedures(
-    named: Named,
+    options: DatabaseOptions,
     action: Annotated[
         ProcedureAction,
         typer.Argument(
@@ -47,7 +47,7 @@ def procedures(
     if action is ProcedureAction.LIST:
         if files:
             raise Failure("list takes no files", EXIT_USAGE)
-        _list(find_target(named, procedures=folder), timeout, json=json)
+        _list(find_target(options, procedures=folder), timeout, json=json)
         return
     if not files:
         raise Failure(f"name the files to {action.value}, like bank.py", EXIT_USAGE)
@@ -58,7 +58,7 @@ def procedures(
         raise typer.Exit(EXIT_NO)
     if action is ProcedureAction.CHECK:
         return
-    target = find_target(named, procedures=folder)
+    target = find_target(options, procedures=folder)
     for file in files:
         _deploy(target, file, timeout, json=json)
 
@@ -120,16 +120,16 @@ def _list(target: Target, timeout_s: float, *, json: bool) -> None:
     from streamydb.procedures.core import version_of
     from streamydb.records import module_key
 
-    found = published(target.procedures)
-    if not found:
+    versions = published(target.procedures)
+    if not versions:
         if json:
             print_json([])
         say(f"no modules in {target.procedures}; deploy one: `streamydb procedures deploy bank.py`")
         return
-    keys = sorted({module_key(version.module) for version in found})
+    keys = sorted({module_key(version.module) for version in versions})
     values = read(target, keys, timeout_s)
     current = {key: version_of(v).hash for key, v in values.items() if v != b"null"}
-    rows = [(v, current.get(module_key(v.module)) == v.hash) for v in found]
+    rows = [(v, current.get(module_key(v.module)) == v.hash) for v in versions]
     if json:
         print_json([{**v._asdict(), "path": str(v.path), "current": now} for v, now in rows])
         return

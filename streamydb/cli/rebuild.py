@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamydb.cli.common import fail, print_json, say
-from streamydb.cli.options import MASTER, Json, Master, Named, Procedures, ReadyTimeout
+from streamydb.cli.options import MASTER, DatabaseOptions, Json, Master, Procedures, ReadyTimeout
 from streamydb.cli.phases import Phases
 from streamydb.cli.target import find_target
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def rebuild(
-    named: Named,
+    options: DatabaseOptions,
     from_backup: Annotated[
         Path | None,
         typer.Option("--from-backup", help="Begin with the newest state of this backup."),
@@ -39,10 +39,10 @@ def rebuild(
     from streamydb.cli.undone import undone_if_interrupted
     from streamydb.cli.up import refuse_second, start_broker
 
-    target = find_target(named, procedures=procedures)
+    target = find_target(options, procedures=procedures)
     phases = Phases()
     checkpoint = target.place.checkpoint_of(name)
-    told: dict[str, Any] = {"database": target.database}
+    report: dict[str, Any] = {"database": target.database}
     with undone_if_interrupted(target, phases):
         start_broker(target, None, phases)
         if target.place.record() is None and not checkpoint.exists():
@@ -54,8 +54,8 @@ def rebuild(
         if not name and not checkpoint.exists():
             refuse_second(target, "To mend that one's checkpoint: see docs/operations.md")
         with phases.phase("The checkpoint") as phase:
-            told["old_checkpoint"] = _put_aside(target, checkpoint, from_backup)
-            phase.outcome = f"is now {told['old_checkpoint'] or 'a new one'}"
+            report["old_checkpoint"] = _put_aside(target, checkpoint, from_backup)
+            phase.outcome = f"is now {report['old_checkpoint'] or 'a new one'}"
         if not name:
             extra = [] if from_backup is None else ["--from-state", str(from_backup)]
             with phases.phase("Pipeline") as phase:
@@ -63,7 +63,7 @@ def rebuild(
                 status = wait_until_ready(target, timeout, phase)
                 phase.outcome = f"executes the log, process {status.pid}"
     if json:
-        print_json(told)
+        print_json(report)
     else:
         say(
             "`streamydb status` tells how far it is, `streamydb check` proves it at the end. "
@@ -94,12 +94,12 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
     from streamydb.pipeline.preparation import require_rest, require_same_history
     from streamydb.pipeline.record import lack_beginning
 
-    found = kafka.describe(target.connection, target.database)
+    topics = kafka.describe(target.connection, target.database)
     names = kafka.TopicNames(target.database)
-    log = found.get(names.transactions)
+    log = topics.get(names.transactions)
     if log is None:
         fail(f"there is no database {target.database} at {target.bootstrap}")
-    if names.changes in found:
+    if names.changes in topics:
         for problem in kafka.changes_problems(target.connection, target.database):
             fail(f"{problem.topic}: {problem.what}. {problem.fix}")
         require_same_history(target.connection, target.database)
@@ -116,7 +116,7 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
     if about.log != kafka.log_id(target.connection, target.database):
         fail(f"{from_backup} is of another log than that of {target.database}")
     require_rest(target.connection, names.transactions, about.positions)
-    if names.changes not in found:
+    if names.changes not in topics:
         return
     written = written_until(target.connection, target.database)
     if lack_beginning(written, about.seq):
@@ -128,7 +128,7 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
 
 
 def _keep_founding(target: Target, checkpoint: Path) -> None:
-    """Record what a checkpoint of an earlier release alone knows.
+    """Record what only a checkpoint knows, where somebody has deleted the founding facts.
 
     A damaged one knows nothing, and one of another log nothing of this one.
     """
@@ -140,11 +140,11 @@ def _keep_founding(target: Target, checkpoint: Path) -> None:
     log = kafka.log_id(target.connection, target.database)
     try:
         require_own(checkpoint, target.database, log)
-        known = read_record(checkpoint)
+        recorded = read_record(checkpoint)
     except ConfigurationError:
         return
-    if known is None:
+    if recorded is None:
         return
     kafka.add_shared(target.connection, target.database)
-    founding = kafka.Founding(log=log, **facts_of(known))
+    founding = kafka.Founding(log=log, **facts_of(recorded))
     kafka.record(target.connection, target.database, founding)

@@ -10,7 +10,7 @@ import typer
 
 from streamydb.cli.common import EXIT_USAGE, fail, print_json, say
 from streamydb.cli.create import copies_of
-from streamydb.cli.options import Json, Named, Procedures, Replicas, point
+from streamydb.cli.options import DatabaseOptions, Json, Procedures, ReplicaOptions, point
 from streamydb.cli.phases import Phases, bar
 from streamydb.cli.target import find_target
 from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from streamydb.backup import BackupFolder, BackupManifest
     from streamydb.backup.pieces import LogSource
-    from streamydb.backup.state import About
+    from streamydb.backup.state import StateDescription
     from streamydb.cli.phases import Phase
     from streamydb.cli.target import Target
     from streamydb.kafka import TopicDescription
@@ -35,8 +35,8 @@ Shards = Annotated[
 
 def restore(
     folder: Annotated[Path, typer.Argument(help="The folder of the backup.")],
-    named: Named,
-    replicas: Replicas,
+    options: DatabaseOptions,
+    replicas: ReplicaOptions,
     at: Annotated[
         str | None,
         typer.Option(
@@ -60,8 +60,8 @@ def restore(
 
     backup = BackupFolder(folder)
     manifest = backup.manifest()
-    wanted = named._replace(database=named.database or manifest.database)
-    target = empty_target(manifest, wanted, shards, replicas)
+    new = options._replace(database=options.database or manifest.database)
+    target = empty_target(manifest, new, shards, replicas)
     phases = Phases()
     with phases.phase(f"Reading {folder}") as phase:
         about = prefix(backup, manifest, _seq(backup, manifest, at), noting(phase))
@@ -73,7 +73,7 @@ def restore(
 
 
 def resize(
-    named: Named,
+    options: DatabaseOptions,
     shards: Shards = None,
     partitions: Annotated[
         int | None,
@@ -95,28 +95,28 @@ def resize(
     from streamydb.cli.undone import undone_if_interrupted
     from streamydb.cli.up import start_broker
 
-    target = find_target(named, procedures=procedures)
+    target = find_target(options, procedures=procedures)
     if shards is None and partitions is None:
         fail("name --shards, --partitions or both", EXIT_USAGE)
     phases = Phases()
-    told: dict[str, Any] = {"database": target.database}
+    report: dict[str, Any] = {"database": target.database}
     with undone_if_interrupted(target, phases):
         start_broker(target, None, phases)
         if shards is not None:
-            told |= _reshard(target, shards, from_state)
+            report |= _reshard(target, shards, from_state)
         if partitions is not None:
             from streamydb.kafka import grow
 
             with phases.phase(f"The log of {target.database}") as phase:
                 grow(target.connection, target.database, partitions)
                 phase.outcome = f"has {partitions} partitions"
-            told["partitions"] = partitions
+            report["partitions"] = partitions
     if json:
-        print_json(told)
+        print_json(report)
     elif shards is not None:
         say(
-            f"{target.database} has {shards} shards from seq {told['seq']} on (state "
-            f"{told['digest']}); the old checkpoint is {told['old_checkpoint']}. Start the "
+            f"{target.database} has {shards} shards from seq {report['seq']} on (state "
+            f"{report['digest']}); the old checkpoint is {report['old_checkpoint']}. Start the "
             "pipeline (`streamydb up`), then standbys with new checkpoints (--from-state)."
         )
 
@@ -141,12 +141,12 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
             "that its pipeline has; with spark-submit see docs/backup.md"
         )
     _must_stand_still(target)
-    given = None if from_state is None else BackupFolder(from_state)
+    backup = None if from_state is None else BackupFolder(from_state)
     with sizes.standing_still(checkpoint), Phases().phase("The state") as phase:
         subject = subject_of(target)
         draft = checkpoint.with_name("checkpoint.draft")
         about = sizes.divide(
-            subject, checkpoint, given, resolved_seq(target), StateFolder(draft / START),
+            subject, checkpoint, backup, resolved_seq(target), StateFolder(draft / START),
             noting(phase),
         )  # fmt: skip
         kafka.reshard(target.connection, target.database, shards)
@@ -173,18 +173,17 @@ def _must_stand_still(target: Target) -> None:
     from streamydb.cli.status import pipelines_elsewhere
 
     for name in target.place.others():
-        said = target.place.status(name)
-        if said.runs:
-            fail(f"the pipeline {name} runs (process {said.pid}): stop it first")
-    for seen in pipelines_elsewhere(target) or ():
+        status = target.place.status(name)
+        if status.runs:
+            fail(f"the pipeline {name} runs (process {status.pid}): stop it first")
+    for pipeline in pipelines_elsewhere(target) or ():
         fail(
-            f"{target.database} is executed elsewhere, by pipeline {seen}: stop it first. One that "
-            "has just ended counts for half a minute"
+            f"{target.database} is executed elsewhere, by pipeline {pipeline}: stop it first. One "
+            "that has just ended counts for half a minute"
         )
 
 
 def _rewrite(target: Target, shards: int) -> None:
-    """Record the number of shards."""
     import msgspec
 
     record = target.place.record()
@@ -193,31 +192,25 @@ def _rewrite(target: Target, shards: int) -> None:
 
 
 def _seq(backup: BackupFolder, manifest: BackupManifest, at: str | None) -> int:
-    """The seq that is asked for."""
     from streamydb.backup.restore import seq_at
     from streamydb.spark.snapshot import moment
 
-    wanted = moment(at)
-    if wanted is None:
+    time = moment(at)
+    if time is None:
         return manifest.seq
-    return seq_at(backup, manifest, wanted) if isinstance(wanted, dt.datetime) else wanted
+    return seq_at(backup, manifest, time) if isinstance(time, dt.datetime) else time
 
 
 def fill(
     target: Target,
     manifest: BackupManifest,
     source: LogSource,
-    about: About,
+    about: StateDescription,
     procedures: Sequence[Path],
 ) -> int:
     """Put the beginning of a log into a new database; return how many records were appended.
 
-    Args:
-        target: the new database.
-        manifest: describes the old log.
-        source: the old log.
-        about: the state that the new one shall come to.
-        procedures: folders with the modules of stored procedures.
+    ``about``: the state that the new one shall come to.
 
     Raises:
         BackupError: the new log has other records, or Kafka did not take some.
@@ -246,7 +239,7 @@ def fill(
 
 
 def empty_target(
-    manifest: BackupManifest, named: Named, shards: int | None, replicas: Replicas
+    manifest: BackupManifest, options: DatabaseOptions, shards: int | None, replicas: ReplicaOptions
 ) -> Target:
     """The new database: settings of the old one unless options say otherwise.
 
@@ -254,10 +247,10 @@ def empty_target(
         Failure: it exists.
     """
     target = find_target(
-        named,
+        options,
         shards=shards or manifest.shards, grouping=manifest.grouping,
         id_window=manifest.id_window, digest_interval=manifest.digest_interval,
-        constraints=manifest.constraints, **replicas._asdict(),
+        **replicas._asdict(),
     )  # fmt: skip
     if target.place.checkpoint.exists():
         fail(
@@ -278,9 +271,9 @@ def _make_topics(target: Target, manifest: BackupManifest) -> None:
     from streamydb.kafka.topic_plans import LOADING, STAMPS
 
     settings, names = target.settings, kafka.TopicNames(target.database)
-    found = kafka.describe(target.connection, target.database)
-    log, partitions = found.get(names.transactions), max(manifest.partitions, len(manifest.ends))
-    _refuse_used(target, found, partitions)
+    topics = kafka.describe(target.connection, target.database)
+    log, partitions = topics.get(names.transactions), max(manifest.partitions, len(manifest.ends))
+    _refuse_used(target, topics, partitions)
     copies = copies_of(target)
     loading = log is None or log.settings.get(STAMPS) == LOADING
     kafka.create(
@@ -347,13 +340,12 @@ def _write_record(target: Target, manifest: BackupManifest) -> None:
             grouping=manifest.grouping,
             id_window=manifest.id_window,
             digest_interval=manifest.digest_interval,
-            constraints=manifest.constraints,
             bootstrap=settings.bootstrap,
         )
     )
 
 
-def tell(target: Target, about: About, appended: int, *, json: bool) -> None:
+def tell(target: Target, about: StateDescription, appended: int, *, json: bool) -> None:
     """Say what the new database is, for people or programs."""
     if json:
         print_json({
@@ -368,6 +360,6 @@ def tell(target: Target, about: About, appended: int, *, json: bool) -> None:
     )
 
 
-def _note(phase: Phase, done: int, total: int) -> None:
-    if done % 10_000 == 0:
-        phase.note(f"{bar(done, total)} {done:,} of {total:,} records")
+def _note(phase: Phase, count: int, total: int) -> None:
+    if count % 10_000 == 0:
+        phase.note(f"{bar(count, total)} {count:,} of {total:,} records")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from streamydb.cli.common import EXIT_NO, EXIT_USAGE, fail, say, settings_message
-from streamydb.cli.options import Named, time_span
+from streamydb.cli.options import DatabaseOptions, time_span
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Listening(NamedTuple):
 
 
 def serve(
-    named: Named,
+    options: DatabaseOptions,
     listening: Listening,
     folder: ReadModelFolder = None,
     timeout: Annotated[
@@ -72,14 +72,14 @@ def serve(
     from streamydb.facade.server import checked, listen
     from streamydb.local.broker.ports import authority
 
-    target = find_target(named)
+    target = find_target(options)
     facade = facade_settings(listening)
     try:
         checked(facade)
         listen(facade).close()  # a port that is taken is told before anything is waited for
         with _opened(target, folder or target.place.read_model, timeout) as model:
-            place = authority(facade.host, facade.port)
-            say(f"Serving {target.database} on {facade.scheme}://{place}")
+            address = authority(facade.host, facade.port)
+            say(f"Serving {target.database} on {facade.scheme}://{address}")
             with suppress(KeyboardInterrupt):  # uvicorn raises it again when it has ended
                 serve_database(target.settings, facade, model)
     except StreamyError as error:
@@ -97,11 +97,11 @@ def facade_settings(listening: Listening) -> FacadeSettings:
 
     from streamydb.facade import FacadeSettings
 
-    given: dict[str, Any] = listening._asdict()
+    options: dict[str, Any] = listening._asdict()
     try:
-        return FacadeSettings(**{n: value for n, value in given.items() if value is not None})
+        return FacadeSettings(**{n: value for n, value in options.items() if value is not None})
     except ValidationError as error:
-        fail(settings_message(error, given, "STREAMYDB_SERVE_"), EXIT_USAGE)
+        fail(settings_message(error, options, "STREAMYDB_SERVE_"), EXIT_USAGE)
     except SettingsError:
         wrong = ", ".join(_no_json())
         fail(f'{wrong}: write a JSON list, such as ["https://app.example"]', EXIT_USAGE)
@@ -118,7 +118,7 @@ def _no_json() -> Iterator[str]:
 
 
 def read_model(
-    named: Named,
+    options: DatabaseOptions,
     folder: ReadModelFolder = None,
     copy_from: Annotated[
         Path | None, typer.Option("--copy-from", help="Begin with a copy of this read model.")
@@ -152,15 +152,15 @@ def read_model(
     """
     from streamydb.read_model.service import run
 
-    target = find_target(named)
-    place = folder or target.place.read_model
+    target = find_target(options)
+    model_folder = folder or target.place.read_model
     if verify:
-        _verify(target, place)
+        _verify(target, model_folder)
         return
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     optional = {"retention_s": retention_s, "retention_seqs": retention_seqs}
-    kept = {name: value for name, value in optional.items() if value is not None}
-    run(target.settings, place, copy_from=copy_from, from_snapshot=from_snapshot, **kept)
+    limits = {name: value for name, value in optional.items() if value is not None}
+    run(target.settings, model_folder, copy_from=copy_from, from_snapshot=from_snapshot, **limits)
 
 
 def _verify(target: Target, folder: Path) -> None:
@@ -175,17 +175,17 @@ def _verify(target: Target, folder: Path) -> None:
             scratch(folder.parent, f".{folder.name}.verify-") as beside,
             Phases().phase(f"Reading the changes of {target.database}") as phase,
         ):
-            found = verify(
+            comparison = verify(
                 folder, target.settings, beside / "model",
                 note=lambda done, total: phase.note(f"{bar(done, total)} seq {done:,}"),
             )  # fmt: skip
-            phase.outcome = f"{found.entries:,} keys at seq {found.seq:,}"
+            phase.outcome = f"{comparison.entries:,} keys at seq {comparison.seq:,}"
     except (StreamyError, OSError) as error:
         fail(str(error))
-    if not found.differing:
+    if not comparison.differing:
         say(f"{folder} has what the topic says.")
         return
-    names = ", ".join(map(repr, found.differing))
+    names = ", ".join(map(repr, comparison.differing))
     fail(
         f"{folder} is damaged; the first keys that differ: {names}. Stop its facades and its "
         "follower, delete the folder, and start them again: it is loaded from the topic.",

@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 
 from streamydb.cli.common import EXIT_USAGE, fail, say
-from streamydb.cli.options import MASTER, Master, Named, Procedures
+from streamydb.cli.options import MASTER, DatabaseOptions, Master, Procedures
 from streamydb.cli.target import find_target
 
 
 def pipeline(
-    named: Named,
+    options: DatabaseOptions,
     master: Master = MASTER,
     standby: Annotated[
         bool,
@@ -42,7 +42,7 @@ def pipeline(
     from streamydb.cli.launch import pipeline_command
     from streamydb.limits import PIPELINE_NAME, PIPELINE_NAME_RULE, STANDBY
 
-    target = find_target(named, procedures=procedures)
+    target = find_target(options, procedures=procedures)
     called = name if name is not None else STANDBY if standby else ""
     extra = [*(["--standby"] if standby else []), *(option or ())]
     if from_state is not None:
@@ -54,19 +54,19 @@ def pipeline(
     os.execv(command[0], command)  # noqa: S606 - our own interpreter and module
 
 
-def sequencer(named: Named) -> None:
+def sequencer(options: DatabaseOptions) -> None:
     """Write epoch markers in the foreground, until Ctrl-C; several at once are harmless.
 
     The pipeline runs one itself. With one partition there is nothing to do.
     """
     from streamydb.pipeline.markers import run
 
-    code = run(find_target(named).settings, say)
+    code = run(find_target(options).settings, say)
     if code:
         raise typer.Exit(code)
 
 
-def connect(named: Named) -> None:
+def connect(options: DatabaseOptions) -> None:
     """Copy the changes for Kafka Connect in the foreground, until Ctrl-C; one at a time writes.
 
     `streamydb create --connect` makes the topic. A second one takes over from the first, which
@@ -82,7 +82,7 @@ def connect(named: Named) -> None:
     from streamydb.local.signals import stop_event
 
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    settings = find_target(named).settings
+    settings = find_target(options).settings
     connection = settings.client_config()
     source = KafkaSource(connection, TopicNames(settings.database).changes)
     copier = Copier(settings.database, source, KafkaCopy(connection, settings.database))

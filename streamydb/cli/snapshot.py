@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from streamydb.cli.options import Json, Named, point
+from streamydb.cli.options import DatabaseOptions, Json, point
 from streamydb.cli.phases import Phases
 from streamydb.cli.target import find_target
 
@@ -15,7 +15,7 @@ def snapshot(
     to: Annotated[
         str, typer.Option("--to", help="Folder, or URI of one, in which the snapshot gets its own.")
     ],
-    named: Named,
+    options: DatabaseOptions,
     at: Annotated[
         str | None,
         typer.Option(
@@ -36,7 +36,7 @@ def snapshot(
     """Write a consistent snapshot as Parquet; one that is there already is left as it is."""
     from streamydb.spark.snapshot import run, shown
 
-    target = find_target(named)
+    target = find_target(options)
     target.must_listen()
     settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})
     with Phases().phase(f"Snapshot of {target.database}") as phase:

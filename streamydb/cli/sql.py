@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamydb.cli.common import EXIT_USAGE, NO_UTF8, fail, plain, print_json, say_error, stdout
-from streamydb.cli.options import Json, Named
+from streamydb.cli.options import DatabaseOptions, Json
 from streamydb.cli.target import facade_of, find_target
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def sql(
-    named: Named,
+    options: DatabaseOptions,
     statements: Annotated[
         str | None, typer.Argument(help="Statements; default: standard input, or a prompt.")
     ] = None,
@@ -36,7 +36,7 @@ def sql(
         require()
     except TablesMissingError as error:
         fail(str(error), EXIT_USAGE)
-    connection = connect(facade_of(find_target(named), url), tables, token)
+    connection = connect(facade_of(find_target(options), url), tables, token)
     try:
         if statements is None and sys.stdin.isatty():
             _prompt(connection, json=json)

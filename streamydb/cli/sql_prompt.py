@@ -17,8 +17,6 @@ from streamydb.local.signals import Terminated
 if TYPE_CHECKING:
     from streamydb.sql.tables import Connection, Relation
 
-__all__ = ["HISTORY", "Prompt"]
-
 HISTORY: Final = ".streamydb_sql_history"
 _WORDS: Final = (
     "and as begin between by check commit conflict create cascade default delete desc distinct do "
@@ -38,7 +36,6 @@ class Prompt:
     """
 
     def __init__(self, connection: Connection, ask: Callable[[str], str] = input) -> None:
-        """Nothing is read yet."""
         self._connection = connection
         self._ask = ask
 
@@ -86,34 +83,33 @@ class Prompt:
         if word != "\\d":
             typer.echo(_HELP)
             return
-        found = self._relations()
+        relations = self._relations()
         if not name:
-            for table in found:
+            for table in relations:
                 typer.echo(f"{table.name} ({', '.join(_columns(table))})")
             return
-        wanted = name.strip().rstrip(";").strip('"').lower()
-        named = [table for table in found if table.name.lower() == wanted]
-        for table in named:
+        relation = name.strip().rstrip(";").strip('"').lower()
+        tables = [table for table in relations if table.name.lower() == relation]
+        for table in tables:
             typer.echo("\n".join(describe(table)))
-        if not named:
+        if not tables:
             typer.echo(f"There is no table or view {name.strip()}.")
 
     def _relations(self) -> list[Relation]:
         return self._connection.definitions()
 
     def _begin(self) -> None:
-        """Set readline up, where there is one."""
         if self._ask is not input:
             return
         with suppress(ImportError, OSError):
             import readline
 
-            found: list[str] = []
+            matches: list[str] = []
 
             def complete(word: str, number: int) -> str | None:
                 if number == 0:
-                    found[:] = self.complete(word)
-                return found[number] if number < len(found) else None
+                    matches[:] = self.complete(word)
+                return matches[number] if number < len(matches) else None
 
             readline.set_completer(complete)
             readline.set_completer_delims(" \t\n,();=<>.")
@@ -121,7 +117,6 @@ class Prompt:
             readline.read_history_file(Path.home() / HISTORY)
 
     def _end(self) -> None:
-        """Keep the history."""
         if self._ask is not input:
             return
         with suppress(ImportError, OSError):

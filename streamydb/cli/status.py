@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from streamydb.cli.common import EXIT_NO, print_json, stdout
-from streamydb.cli.options import Json, Named
+from streamydb.cli.options import DatabaseOptions, Json
 from streamydb.cli.target import Target, find_target
 from streamydb.errors import StreamyError
 from streamydb.local.folder import PipelineStatus, age_s
@@ -71,7 +71,7 @@ class Overview(msgspec.Struct):
 
 
 def status(
-    named: Named,
+    options: DatabaseOptions,
     here: Annotated[
         bool, typer.Option("--here", help="Ask for the pipelines of this home alone.")
     ] = False,
@@ -81,7 +81,7 @@ def status(
     json: Json = False,
 ) -> None:
     """Show the state of a database; exit code 3 if it does not run."""
-    target = find_target(named)
+    target = find_target(options)
     overview = describe(target, here=here)
     if memory:
         overview.memory = memory_of(target.settings.home, target.place.folder)
@@ -98,24 +98,24 @@ def describe(target: Target, *, here: bool = False) -> Overview:
     from streamydb.local import processes
     from streamydb.local.folder import PIPELINE
 
-    said = target.place.status()
+    status = target.place.status()
     broker, records = _broker(target)
     elsewhere = None if here or broker != "answers" else pipelines_elsewhere(target)
     others = {name: target.place.status(name) for name in target.place.others()}
-    runs = said.state == "running" or leader_of(elsewhere) is not None or _run(others, here=here)
+    runs = status.state == "running" or leader_of(elsewhere) is not None or _run(others, here=here)
     record = processes.read(target.place.folder, PIPELINE)
     return Overview(
         database=target.database,
         bootstrap=target.bootstrap,
         folder=str(target.place.folder),
         running=runs and broker == "answers",
-        pipeline=said,
+        pipeline=status,
         elsewhere=elsewhere,
         others=others,
-        age_s=age_s(said.updated_ms),
+        age_s=age_s(status.updated_ms),
         broker=broker,
         log_records=records,
-        lag=unread(said, records),
+        lag=unread(status, records),
         http=target.place.facade_url(),
         ended=ended(target.place.folder),
         log=record.log if record is not None else None,
@@ -131,9 +131,9 @@ def ended(folder: Path) -> dict[str, str]:
     from streamydb.local import processes
     from streamydb.local.folder import FACADE, READ_MODEL
 
-    found = {name: processes.read(folder, name) for name in (READ_MODEL, FACADE)}
+    records = {name: processes.read(folder, name) for name in (READ_MODEL, FACADE)}
     return {
-        name: record.log for name, record in found.items()
+        name: record.log for name, record in records.items()
         if record is not None and processes.find(folder, name) is None
     }  # fmt: skip
 
@@ -143,8 +143,8 @@ def _run(others: Mapping[str, PipelineStatus], *, here: bool) -> bool:
 
     The database runs if somebody leads it. A health check asks for the process of its own home.
     """
-    running = [said for said in others.values() if said.state == "running"]
-    return any(here or said.role == "leading" for said in running)
+    running = [status for status in others.values() if status.state == "running"]
+    return any(here or status.role == "leading" for status in running)
 
 
 def pipelines_elsewhere(target: Target) -> list[Seen] | None:
@@ -156,10 +156,10 @@ def pipelines_elsewhere(target: Target) -> list[Seen] | None:
     from streamydb.kafka.presence import seen
     from streamydb.kafka.reader import ReadingError
 
-    own = target.place.incarnations()
+    incarnations = target.place.incarnations()
     try:
-        found = seen(target.connection, target.database, own)
-        return [one for one in found if owner_of(one.pipeline) not in own]
+        messages = seen(target.connection, target.database, incarnations)
+        return [one for one in messages if owner_of(one.pipeline) not in incarnations]
     except (ReadingError, TopicsError):
         return None
 
@@ -195,18 +195,17 @@ def leader_of(elsewhere: list[Seen] | None) -> Seen | None:
     return next((one for one in elsewhere or () if one.role == "leading"), None)
 
 
-def unread(said: PipelineStatus, records: int | None) -> int | None:
+def unread(status: PipelineStatus, records: int | None) -> int | None:
     """Return how many of the log's ``records`` the pipeline has not read; None: nobody knows.
 
     What the pipeline says of its lag is as old as its last batch, and it may be dead since.
     """
-    if records is not None and said.read is not None:
-        return max(0, records - said.read)
-    return said.lag if said.state == "running" and records is not None else None
+    if records is None or status.read is None:
+        return None
+    return max(0, records - status.read)
 
 
 def show(overview: Overview) -> None:
-    """Print the overview as a table."""
     stdout().print(_table(overview))
 
 
@@ -234,11 +233,10 @@ def _broker(target: Target) -> tuple[str, int | None]:
 
 
 def _table(overview: Overview) -> Table:
-    """The overview as rows."""
     from rich.markup import escape
     from rich.table import Table
 
-    said = overview.pipeline
+    status = overview.pipeline
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -246,10 +244,10 @@ def _table(overview: Overview) -> Table:
         ("database", overview.database),
         ("kafka", f"{overview.bootstrap} {overview.broker}"),
         ("pipeline", _here(overview)),
-        ("gear", gear_row(said)),
+        ("gear", gear_row(status)),
         *(("elsewhere", one) for one in overview.elsewhere or ()),
         *((f"pipeline {name}", _state(other)) for name, other in overview.others.items()),
-        ("alarm", said.alarm),
+        ("alarm", status.alarm),
         ("time", overview.time),
         ("facade", overview.http),
         *(
@@ -258,12 +256,12 @@ def _table(overview: Overview) -> Table:
         ),
         ("copy for Connect", copy_row(overview.connect)),
         ("log records", overview.log_records),
-        ("last seq", said.seq),
-        ("resolved seq", said.resolved),
+        ("last seq", status.seq),
+        ("resolved seq", status.resolved),
         ("lag, records", overview.lag),
-        ("input, records/s", said.input_per_s),
-        ("batch, ms", said.batch_ms),
-        ("batch", said.batch),
+        ("input, records/s", status.input_per_s),
+        ("batch, ms", status.batch_ms),
+        ("batch", status.batch),
         ("told, s ago", None if overview.age_s is None else f"{overview.age_s:.1f}"),
         ("log file", overview.log),
         ("folder", overview.folder),
@@ -289,14 +287,14 @@ def memory_rows(parts: Sequence[PartMemory]) -> Iterator[tuple[str, str]]:
         yield "memory, all", taken(parts)
 
 
-def gear_row(said: PipelineStatus) -> str | None:
+def gear_row(status: PipelineStatus) -> str | None:
     """Say which gear of a pipeline leads, since when and why, and how far the other one is."""
-    gear = said.gear
-    if gear is None or said.state != "running":
+    gear = status.gear
+    if gear is None or status.state != "running":
         return None
     if gear.obstacle is not None:
         return f"one, {gear.gear}; there is no real-time gear: {gear.obstacle}"
-    leads = "leads" if said.role in {"leading", None} else "follows"
+    leads = "leads" if status.role in {"leading", None} else "follows"
     text = f"{gear.gear} {leads} for {age_s(gear.since_ms) or 0:.0f} s: {gear.why}"
     if gear.behind is None:
         return text
@@ -309,27 +307,31 @@ def copy_row(copy: Copy | None) -> str | None:
     if copy is None:
         return None
     runs = "" if copy.process is None else f", process {copy.process}"
-    done = f"the last copied change has seq {copy.seq:,}" if copy.seq else "nothing was copied yet"
-    return done + runs
+    progress = (
+        f"the last copied change has seq {copy.seq:,}" if copy.seq else "nothing was copied yet"
+    )
+    return progress + runs
 
 
 def _here(overview: Overview) -> str:
     """The state of this home's pipeline; it says if another one executes the database."""
-    said = overview.pipeline
-    if said.state == "stopped" and leader_of(overview.elsewhere) is not None:
+    status = overview.pipeline
+    if status.state == "stopped" and leader_of(overview.elsewhere) is not None:
         return "none here; the database is executed elsewhere"
-    return _state(said)
+    return _state(status)
 
 
-def _state(said: PipelineStatus) -> str:
+def _state(status: PipelineStatus) -> str:
     """The pipeline's state, with its process, its part among others, and its error."""
-    text = f"{said.state}, process {said.pid}" if said.runs and said.pid else said.state
-    if said.state == "running" and said.role is not None:
-        text += f", {said.role} (epoch {said.epoch})"
-    if said.state == "running" and said.role == "following":
-        seqs = "an unknown number of" if said.behind is None else f"{said.behind:,}"
-        behind = f"{seqs} seqs and {(said.lag_ms or 0) / 1000:.0f} s behind"
-        text += f", {'ready' if said.ready else 'not ready'}, {behind}, resolved {said.resolved}"
-    if said.waiting is not None:
-        text += f", waiting for Kafka: {said.waiting}"
-    return f"{text}: {said.error}" if said.error else text
+    text = f"{status.state}, process {status.pid}" if status.runs and status.pid else status.state
+    if status.state == "running" and status.role is not None:
+        text += f", {status.role} (epoch {status.epoch})"
+    if status.state == "running" and status.role == "following":
+        seqs = "an unknown number of" if status.behind is None else f"{status.behind:,}"
+        behind = f"{seqs} seqs and {(status.lag_ms or 0) / 1000:.0f} s behind"
+        text += (
+            f", {'ready' if status.ready else 'not ready'}, {behind}, resolved {status.resolved}"
+        )
+    if status.waiting is not None:
+        text += f", waiting for Kafka: {status.waiting}"
+    return f"{text}: {status.error}" if status.error else text

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from streamydb.cli.common import EXIT_USAGE, fail, read_settings, say
-from streamydb.cli.options import Named
+from streamydb.cli.options import DatabaseOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,12 +29,10 @@ class Target(NamedTuple):
 
     @property
     def database(self) -> str:
-        """The database's name."""
         return self.settings.database
 
     @property
     def connection(self) -> ClientConfig:
-        """Connection settings for confluent-kafka."""
         return self.settings.client_config()
 
     def must_listen(self) -> None:
@@ -46,12 +44,16 @@ class Target(NamedTuple):
         from streamydb.kafka.connection import answer_of, listens, mistake_of
 
         if not listens(self.bootstrap):
-            named = self.settings.bootstrap is not None
-            own = "" if named else f"the embedded broker of {self.settings.home} does not run, and "
-            up = "streamydb up" if named else self.command("up")
+            is_named = self.settings.bootstrap is not None
+            embedded = (
+                ""
+                if is_named
+                else f"the embedded broker of {self.settings.home} does not run, and "
+            )
+            up = "streamydb up" if is_named else self.command("up")
             fail(
-                f"{own}no Kafka at {self.bootstrap}; start it (`{up}`) or name another one with "
-                "--bootstrap"
+                f"{embedded}no Kafka at {self.bootstrap}; start it (`{up}`) or name another "
+                "one with --bootstrap"
             )
         answer = answer_of(self.connection)
         mistake = mistake_of(answer, self.connection)
@@ -81,9 +83,9 @@ class Target(NamedTuple):
 
     def options(self) -> list[str]:
         """Return the options that name this database again."""
-        named = [] if self.database == DATABASE else ["--database", self.database]
+        words = [] if self.database == DATABASE else ["--database", self.database]
         home = "home" in self.settings.model_fields_set
-        return [*named, *(["--home", str(self.settings.home)] if home else [])]
+        return [*words, *(["--home", str(self.settings.home)] if home else [])]
 
     def command(self, *words: str) -> str:
         """Return a command for this database as a person can type it."""
@@ -91,12 +93,10 @@ class Target(NamedTuple):
 
     @property
     def procedures(self) -> Path:
-        """The folder of the modules of stored procedures."""
         return self.settings.procedures or self.place.procedures
 
     @property
     def bootstrap(self) -> str:
-        """Kafka's address."""
         return self.settings.bootstrap_servers
 
 
@@ -106,29 +106,29 @@ def _tell_slow(bootstrap: str) -> None:
     say(f"{bootstrap} takes connections, and is slow to answer: waiting for Kafka.")
 
 
-def find_target(named: Named, **more: object) -> Target:
+def find_target(options_of_database: DatabaseOptions, **more: object) -> Target:
     """Put together what is known of a database; options win over the environment over its record.
 
-    The record of its creation gives the facts that are fixed then (shards, grouping, constraints)
+    The record of its creation gives the facts that are fixed then (shards, grouping)
     and Kafka's address, where neither option nor environment names them.
     """
     from streamydb.local.folder import DatabaseFolder
 
-    settings = read_settings(**named._asdict(), **more)
-    place = DatabaseFolder(settings.home, settings.database)
-    record = place.record()
+    settings = read_settings(**options_of_database._asdict(), **more)
+    folder = DatabaseFolder(settings.home, settings.database)
+    record = folder.record()
     if record is None:
-        return Target(settings, place)
-    names = ("shards", "grouping", "constraints", "bootstrap")
-    known = {name: getattr(record, name) for name in names}
+        return Target(settings, folder)
+    names = ("shards", "grouping", "bootstrap")
+    recorded = {name: getattr(record, name) for name in names}
     for name in ("id_window", "digest_interval"):
         if getattr(record, name) is not None:
-            known[name] = getattr(record, name)
-    missing = {name: known[name] for name in known if name not in settings.model_fields_set}
+            recorded[name] = getattr(record, name)
+    missing = {name: recorded[name] for name in recorded if name not in settings.model_fields_set}
     if not missing:
-        return Target(settings, place)
-    given = {name: getattr(settings, name) for name in settings.model_fields_set}
-    return Target(read_settings(**{**missing, **given}), place)
+        return Target(settings, folder)
+    options = {name: getattr(settings, name) for name in settings.model_fields_set}
+    return Target(read_settings(**{**missing, **options}), folder)
 
 
 def facade_of(target: Target, url: str | None) -> str:
@@ -139,20 +139,20 @@ def facade_of(target: Target, url: str | None) -> str:
     """
     from streamydb.kafka.connection import listens
 
-    found = url or target.place.facade_url()
-    if found is None:
+    address = url or target.place.facade_url()
+    if address is None:
         fail(
             f"there is no facade of {target.database}: start one (`{target.command('up')}`), or "
             "name it with --url"
         )
     if url is None:
-        _must_be_of(target, found)
-    if not listens(_place_of(found)):
+        _must_be_of(target, address)
+    if not listens(_place_of(address)):
         fail(
-            f"nobody listens at {found}: start the facade (`{target.command('up')}`), or name "
+            f"nobody listens at {address}: start the facade (`{target.command('up')}`), or name "
             "another one with --url"
         )
-    return found
+    return address
 
 
 def _must_be_of(target: Target, facade: str) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamydb.cli.common import EXIT_NO, EXIT_USAGE, Failure, plain, print_raw, say, stderr
-from streamydb.cli.options import Json, Named, ResultTimeout
-from streamydb.cli.parts import PartError, Parts, transaction_of
+from streamydb.cli.options import DatabaseOptions, Json, ResultTimeout
+from streamydb.cli.parts import PartError, TransactionOptions, transaction_of
 from streamydb.cli.target import Target, find_target
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.records.formats import UNREADABLE
@@ -29,8 +29,8 @@ Strict = Annotated[
 
 
 def txn(
-    parts: Parts,
-    named: Named,
+    parts: TransactionOptions,
+    options: DatabaseOptions,
     file: Annotated[
         Path | None,
         typer.Argument(help="JSON-lines file with a transaction a line; - is standard input."),
@@ -46,32 +46,30 @@ def txn(
 
     Updates are made in this order: put, add, max, min, append, next-id, delete, touch.
     """
-    target = find_target(named)
+    target = find_target(options)
     try:
-        given = transaction_of(parts)
+        transaction = transaction_of(parts)
     except PartError as error:
         raise Failure(str(error), EXIT_USAGE) from None
-    wanted = given if id_ is None else {"id": id_, **given}
-    committed = _run(target, file, wanted, timeout, json=json)
+    identified = transaction if id_ is None else {"id": id_, **transaction}
+    committed = _run(target, file, identified, timeout, json=json)
     if strict and not committed:
         raise typer.Exit(EXIT_NO)
 
 
 def _run(
-    target: Target, file: Path | None, given: dict[str, Any], timeout_s: float, *, json: bool
+    target: Target, file: Path | None, transaction: dict[str, Any], timeout_s: float, *, json: bool
 ) -> bool:
-    """Run what is given, a file or one transaction; return True if all committed."""
     if file is not None:
-        if given:
+        if transaction:
             raise Failure("give either a file or options, not both", EXIT_USAGE)
         return _many(target, file, timeout_s, json=json)
-    if not given.keys() - {"id"}:
+    if not transaction.keys() - {"id"}:
         raise Failure("nothing to do: give --put, --add, --read, --call ..., or a file", EXIT_USAGE)
-    return _one(target, given, timeout_s, json=json)
+    return _one(target, transaction, timeout_s, json=json)
 
 
 def _one(target: Target, transaction: dict[str, Any], timeout_s: float, *, json: bool) -> bool:
-    """Run one transaction; return True if it committed."""
     from streamydb.cli.calls import call
 
     result = call(target, transaction, timeout_s)
@@ -93,8 +91,8 @@ def _many(target: Target, file: Path, timeout_s: float, *, json: bool) -> bool:
     lines = _Lines(file, timeout_s)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     console = stderr()
-    shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    with shown as progress:
+    display = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with display as progress:
         bar = progress.add_task("transactions", total=0)
 
         def appended() -> None:
@@ -107,9 +105,13 @@ def _many(target: Target, file: Path, timeout_s: float, *, json: bool) -> bool:
                 _show(result, json=json)
     say(", ".join(f"{count:,} {status}" for status, count in counts.items()))
     if lines.fault is not None:
-        done = sum(counts.values())
-        told = f"; the {done:,} before it were executed, nothing else was appended" if done else ""
-        raise Failure(f"{lines.fault}{told}", EXIT_USAGE)
+        executed = sum(counts.values())
+        stopped_after = (
+            f"; the {executed:,} before it were executed, nothing else was appended"
+            if executed
+            else ""
+        )
+        raise Failure(f"{lines.fault}{stopped_after}", EXIT_USAGE)
     return counts["aborted"] == counts["rejected"] == 0
 
 
@@ -158,21 +160,20 @@ class _Lines:
         from streamydb.records import with_deadline
 
         try:
-            found = msgspec.json.decode(text)
+            fields = msgspec.json.decode(text)
         except UNREADABLE as error:
             raise Failure(f"not JSON ({error})") from None
-        if not isinstance(found, dict):
+        if not isinstance(fields, dict):
             raise Failure("not a JSON object")
-        named = text if "id" in found else msgspec.json.encode(with_id(found))
-        dated = "deadline_ms" in found
-        made = named if dated else with_deadline(named, deadline_ms(self._timeout_s))
-        if len(made) > TRANSACTION_BYTES_MAX:
+        identified = text if "id" in fields else msgspec.json.encode(with_id(fields))
+        dated = "deadline_ms" in fields
+        payload = identified if dated else with_deadline(identified, deadline_ms(self._timeout_s))
+        if len(payload) > TRANSACTION_BYTES_MAX:
             raise Failure(f"a transaction has at most {TRANSACTION_BYTES_MAX:,} bytes: split it")
-        return made
+        return payload
 
 
 def _show(result: Result, *, json: bool) -> None:
-    """One result, as JSON or for people."""
     import msgspec
 
     from streamydb.cli.calls import meaning
@@ -186,20 +187,22 @@ def _show(result: Result, *, json: bool) -> None:
     code = f" {result.code}" if result.code else ""
     if result.reason is not msgspec.UNSET:
         code += f" ({result.reason})"
-    named = "" if result.id is None else f"  id {plain(result.id)}"
-    typer.echo(f"{head}{plain(code)}  seq {result.seq}{named}")
+    id_text = "" if result.id is None else f"  id {plain(result.id)}"
+    typer.echo(f"{head}{plain(code)}  seq {result.seq}{id_text}")
     if result.code and not result.failed and result.reason is msgspec.UNSET:
         typer.echo(f"  {meaning(result.code)}")
     if result.returned is not msgspec.UNSET:
         typer.echo(f"  returned {_value(result.returned)}")
     for key, value in result.reads.items():
         typer.echo(f"  {plain(key)} = {_value(value)}")
-    for found in result.ranges or ():
-        end = ".." + (found.range.end or "") if found.range.prefix is msgspec.UNSET else ""
-        typer.echo(f"  {plain(found.range.begin + end)}: {len(found.entries)} keys")
-        for entry in found.entries:
-            shown = _value(entry.value)
-            typer.echo(f"    {plain(entry.key)} = {shown}  (version {entry.version})")
+    for range_read in result.ranges or ():
+        end = (
+            ".." + (range_read.range.end or "") if range_read.range.prefix is msgspec.UNSET else ""
+        )
+        typer.echo(f"  {plain(range_read.range.begin + end)}: {len(range_read.entries)} keys")
+        for entry in range_read.entries:
+            text = _value(entry.value)
+            typer.echo(f"    {plain(entry.key)} = {text}  (version {entry.version})")
     for failed in result.failed:
         met = f"value is {_value(failed.value)}"
         if failed.count is not msgspec.UNSET:

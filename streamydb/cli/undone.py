@@ -47,7 +47,6 @@ _BROKER: Final = "broker"
 
 
 def _running(target: Target) -> list[str]:
-    """Return the roles that run now, in the order in which `up` starts them."""
     from streamydb.local import processes
     from streamydb.local.broker import find_broker
     from streamydb.local.folder import CONNECT, FACADE, PIPELINE, READ_MODEL
@@ -59,7 +58,6 @@ def _running(target: Target) -> list[str]:
 
 
 def _stop(target: Target, role: str, phases: Phases) -> None:
-    """Stop a process."""
     from streamydb.local import processes
     from streamydb.local.broker import stop_detached
 

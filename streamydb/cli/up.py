@@ -14,7 +14,15 @@ import typer
 from streamydb.cli.common import EXIT_USAGE, Failure, fail, print_json, say
 from streamydb.cli.create import Connect, Sync, create_database, refuse_changes, refuse_partitions
 from streamydb.cli.down import grace_of, stop_strays
-from streamydb.cli.options import MASTER, Founding, Json, Master, Named, Procedures, ReadyTimeout
+from streamydb.cli.options import (
+    MASTER,
+    DatabaseOptions,
+    FoundingOptions,
+    Json,
+    Master,
+    Procedures,
+    ReadyTimeout,
+)
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -63,8 +71,8 @@ HttpPort = Annotated[
 
 
 def up(
-    named: Named,
-    founding: Founding,
+    options: DatabaseOptions,
+    founding: FoundingOptions,
     grouping: Grouping = None,
     master: Master = MASTER,
     procedures: Procedures = None,
@@ -96,7 +104,9 @@ def up(
     from streamydb.cli.undone import undone_if_interrupted
 
     def looked_up() -> tuple[Target, Front | None]:
-        target = find_target(named, **founding._asdict(), grouping=grouping, procedures=procedures)
+        target = find_target(
+            options, **founding._asdict(), grouping=grouping, procedures=procedures
+        )
         refuse_changes(target)
         front = front_of(target, http_port, timeout) if http else None
         return target, None if front is None else front._replace(small=takes_little(small))
@@ -142,23 +152,23 @@ def _refuse_other_ways(target: Target, master: str, small: bool | None) -> None:
     if running is None:
         return
     if small is not None and small is not (SMALL in running.command):
-        without, given = ("without", SMALL) if small else ("with", "--no-small")
+        without, flag = ("without", SMALL) if small else ("with", "--no-small")
         fail(
             f"the pipeline of {target.database} runs {without} {SMALL}: stop it first "
-            f"(`{target.command('down')}`), or leave {given} out"
+            f"(`{target.command('down')}`), or leave {flag} out"
         )
     folder = target.settings.procedures
-    wanted = {
+    asked_for = {
         "--bootstrap": target.bootstrap,
         "--master": None if master == MASTER else master,
         "--procedures": None if folder is None else str(folder),
     }
-    for option, value in wanted.items():
-        known = option_of(running, option) or ""
-        if value is not None and not {*value.split(",")} & {*known.split(",")}:
+    for option, value in asked_for.items():
+        recorded = option_of(running, option) or ""
+        if value is not None and not {*value.split(",")} & {*recorded.split(",")}:
             fail(
-                f"the pipeline of {target.database} runs with {option} {known}, not {value}: stop "
-                f"it first (`{target.command('down')}`), or leave {option} out"
+                f"the pipeline of {target.database} runs with {option} {recorded}, not {value}: "
+                f"stop it first (`{target.command('down')}`), or leave {option} out"
             )
 
 
@@ -251,7 +261,6 @@ def _facts(target: Target) -> dict[str, Any]:
 
 
 def _fetch_jars(target: Target, phases: Phases) -> None:
-    """Fetch what is missing of the jars, with progress."""
     from streamydb.local import jars
 
     confs = ["pipeline"] if target.settings.bootstrap is not None else ["broker", "pipeline"]
@@ -264,8 +273,6 @@ def _fetch_jars(target: Target, phases: Phases) -> None:
 
 
 def _noting(phase: Phase) -> Any:
-    """A progress callback that shows up in the phase's line."""
-
     def note(progress: FetchProgress) -> None:
         phase.note(f"{progress.conf}, {progress.stage} {progress.artifacts} {progress.name}")
 
@@ -366,14 +373,12 @@ def _first_transaction(target: Target, phases: Phases) -> Result:
 
 
 def _compact(value: object) -> str:
-    """JSON on one line for people."""
     import msgspec
 
     return msgspec.json.encode(value).decode()
 
 
 def _tell_next(target: Target) -> None:
-    """Print commands to try next."""
     option = "".join(f" {shlex.quote(word)}" for word in target.options())
     streamydb = _program()
     say()
@@ -393,8 +398,10 @@ def _program() -> str:
     """Return the command that runs this program again."""
     if shutil.which("streamydb"):
         return "streamydb"
-    own = Path(sys.argv[0])
-    here = Path.cwd()
-    if own.name != "streamydb":
+    program = Path(sys.argv[0])
+    folder = Path.cwd()
+    if program.name != "streamydb":
         return "python -m streamydb.cli"
-    return shlex.quote(str(own.relative_to(here) if own.is_relative_to(here) else own))
+    return shlex.quote(
+        str(program.relative_to(folder) if program.is_relative_to(folder) else program)
+    )

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from streamydb.cli.common import EXIT_USAGE, fail, plain, print_json, say, stdout
-from streamydb.cli.options import Json, Named
+from streamydb.cli.options import DatabaseOptions, Json
 from streamydb.cli.target import find_target
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.records import Change
@@ -36,7 +36,7 @@ class WatchTarget(enum.StrEnum):
 
 
 def watch(
-    named: Named,
+    options: DatabaseOptions,
     feed: Annotated[WatchTarget, typer.Argument(help="What to watch.")] = WatchTarget.changes,
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Begin with the oldest record, not the next one.")
@@ -76,16 +76,16 @@ def watch(
     After a restart of the pipeline a record may come twice, with the same seq and index.
     """
     chosen = _chosen(feed, (prefix, start, end, where, where_before), since)
-    target = find_target(named)
-    shown = 0
+    target = find_target(options)
+    count = 0
     try:
         begin = from_start or since is not None
         for message in records(target, feed, from_start=begin, follow=follow):
             if not chosen.takes(message, resolved=resolved):
                 continue
             _show(feed, message, json)
-            shown += 1
-            if shown == limit:
+            count += 1
+            if count == limit:
                 return
     except KeyboardInterrupt:
         say()
@@ -167,7 +167,6 @@ def _chosen(feed: WatchTarget, asked: Sequence[str | None], since: int | None) -
 
 
 def _show(feed: WatchTarget, message: Message, json: bool) -> None:
-    """Print one record."""
     key, value = message.key(), message.value()
     if json:
         print_json(
@@ -222,7 +221,6 @@ def _change_line(name: str, record: dict[str, Any]) -> str:
 
 
 def _result_line(name: str, record: dict[str, Any]) -> str:
-    """seq, status, id, code, reads."""
     clock = time.strftime("%H:%M:%S", time.localtime(record["ts_ms"] / 1000))
     parts = [f"{record['seq']:>10}", f"{record['status']:<9}", clock, name]
     if record["code"]:
@@ -237,5 +235,4 @@ def _result_line(name: str, record: dict[str, Any]) -> str:
 
 
 def _json(value: object) -> str:
-    """JSON on one line."""
     return msgspec.json.encode(value).decode()

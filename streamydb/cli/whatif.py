@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamydb.cli.common import EXIT_NO, EXIT_USAGE, fail, plain, print_json, read_file, say
-from streamydb.cli.options import Json, Named, Procedures
+from streamydb.cli.options import DatabaseOptions, Json, Procedures
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
-    from streamydb.verify.whatif import Difference, WhatIfReport
+    from streamydb.verify.whatif import WhatIfDifference, WhatIfReport
 
 _SHOWN_CHARACTERS = 300
 
 
 def whatif(
-    named: Named,
+    options: DatabaseOptions,
     module: Annotated[
         list[str] | None,
         typer.Option(
@@ -73,7 +73,7 @@ def whatif(
         fail(f"--to-seq {to_seq} is before --from-seq {from_seq}", EXIT_USAGE)
     modules, declared = dict(map(_module, module or ())), [*map(declaration, constraint or ())]
     rules = rules_of(modules, declared, drop_constraint or ())
-    target = find_target(named, procedures=procedures)
+    target = find_target(options, procedures=procedures)
     report = _asked(target, backup, rules, (from_seq, to_seq), output)
     print_json(_told(report, output)) if json else _show(report, output, list(modules))
     if not report.same:
@@ -81,9 +81,8 @@ def whatif(
 
 
 def _module(text: str) -> tuple[str, Path]:
-    """The name and the file of a module."""
-    name, given, file = text.partition("=")
-    if not given or not name or not file:
+    name, separator, file = text.partition("=")
+    if not separator or not name or not file:
         fail(f"--module {text}: give it as NAME=FILE, like shop=new_shop.py", EXIT_USAGE)
     path = Path(file)
     read_file(path)
@@ -115,25 +114,24 @@ def _asked(
     return report
 
 
-def _ignore(_: Difference) -> None:
+def _ignore(_: WhatIfDifference) -> None:
     return
 
 
 def _told(report: WhatIfReport, output: Path | None) -> dict[str, Any]:
     import msgspec
 
-    told: dict[str, Any] = msgspec.to_builtins(report)
-    for kind in told["kinds"].values():
+    fields: dict[str, Any] = msgspec.to_builtins(report)
+    for kind in fields["kinds"].values():
         if kind["first"] is not None:
             kind["first"] = dict(zip(_FIELDS, kind["first"], strict=True))
-    return {**told, "same": report.same, "output": None if output is None else str(output)}
+    return {**fields, "same": report.same, "output": None if output is None else str(output)}
 
 
 _FIELDS = ("seq", "id", "kind", "before", "after")
 
 
 def _show(report: WhatIfReport, output: Path | None, modules: list[str]) -> None:
-    """Print the report for people."""
     count = report.to_seq - report.from_seq + 1
     stretch = f"seq {report.from_seq} to {report.to_seq}"
     for name, kind in report.kinds.items():

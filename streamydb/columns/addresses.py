@@ -16,11 +16,6 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-__all__ = [
-    "SPARE_BYTES", "address_of", "byte_at", "bytes_at", "call_at", "copy_at", "double_at",
-    "ordered_at", "put_double", "put_word", "short_at", "start_of", "word_at",
-]  # fmt: skip
-
 SPARE_BYTES: Final = 8
 """Behind the texts of a buffer, so that a text's last bytes can be loaded as a whole word."""
 
@@ -32,7 +27,6 @@ _ANY_PLACE: Final = 1
 
 
 def address_of(buffer: Any) -> int:
-    """Return where a buffer of bytes begins."""
     return int(np.frombuffer(buffer, np.uint8).ctypes.data)
 
 
@@ -48,10 +42,10 @@ def _load(bits: int, *, big_end_first: bool = False) -> Any:
     def load(_context: Any, _address: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             pointer = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
-            found = builder.load(pointer, align=_ANY_PLACE)
+            word = builder.load(pointer, align=_ANY_PLACE)
             if big_end_first:
-                return builder.bswap(found)
-            return builder.zext(found, ir.IntType(64)) if bits < 64 else found
+                return builder.bswap(word)
+            return builder.zext(word, ir.IntType(64)) if bits < 64 else word
 
         return kind(types.int64), generate
 

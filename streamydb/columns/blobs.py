@@ -15,20 +15,15 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-__all__ = ["Blob", "BlobStore", "Position", "merge_from"]
-
 
 class BlobStore(Protocol):
     """Named blobs; a step's puts and deletes become durable together, or not at all."""
 
-    def get(self, name: str) -> bytes | None:
-        """The blob, or None."""
+    def get(self, name: str) -> bytes | None: ...
 
-    def put(self, name: str, data: bytes) -> None:
-        """Store or replace a blob."""
+    def put(self, name: str, data: bytes) -> None: ...
 
-    def delete(self, name: str) -> None:
-        """Remove a blob; nothing happens when it is absent."""
+    def delete(self, name: str) -> None: ...
 
 
 class Blob(msgspec.Struct, gc=False):

@@ -4,41 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "BACKSLASH",
-    "BACKSPACE",
-    "CLOSE_BRACE",
-    "CLOSE_BRACKET",
-    "COLON",
-    "COMMA",
-    "DOT",
-    "FORM_FEED",
-    "LINE_FEED",
-    "LOWER_A",
-    "LOWER_B",
-    "LOWER_C",
-    "LOWER_D",
-    "LOWER_E",
-    "LOWER_F",
-    "LOWER_L",
-    "LOWER_N",
-    "LOWER_R",
-    "LOWER_T",
-    "LOWER_U",
-    "MINUS",
-    "NINE",
-    "OPEN_BRACE",
-    "OPEN_BRACKET",
-    "PLUS",
-    "QUOTE",
-    "RETURN",
-    "SPACE",
-    "TAB",
-    "TILDE",
-    "UPPER_E",
-    "ZERO",
-]
-
 BACKSPACE: Final = ord("\b")
 TAB: Final = ord("\t")
 LINE_FEED: Final = ord("\n")

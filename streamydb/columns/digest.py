@@ -24,20 +24,6 @@ from streamydb.columns.jit import inlined, kernel, leaf
 from streamydb.columns.table import Bytes, Ragged, Texts
 from streamydb.columns.value_rows import WrittenValues
 
-__all__ = [
-    "DigestState",
-    "Lanes",
-    "StateDigest",
-    "Teller",
-    "close",
-    "fold",
-    "item_lanes",
-    "outcome_sums",
-    "teller_of",
-    "total",
-    "write_deltas",
-]
-
 Ints = npt.NDArray[np.int64]
 Lanes = npt.NDArray[np.uint64]
 
@@ -76,16 +62,14 @@ class Teller(NamedTuple):
     ts_ms: int | None
 
     def key(self, digest: StateDigest) -> bytes:
-        """Return the key of the record; the value is the same for all pipelines."""
         parts = [digest.shard, digest.seq, *([] if self.ts_ms is None else [self.ts_ms])]
         return "/".join(map(str, [*parts, self.pipeline])).encode()
 
 
 def teller_of(key: bytes | None) -> Teller:
-    """Return what the key of a record says."""
     parts = (key or b"").decode("utf-8", "replace").split("/")
-    known = len(parts) == _PARTS and parts[-2].isdecimal()
-    return Teller(parts[-1], int(parts[-2]) if known else None)
+    is_known = len(parts) == _PARTS and parts[-2].isdecimal()
+    return Teller(parts[-1], int(parts[-2]) if is_known else None)
 
 
 class DigestState(msgspec.Struct):
@@ -118,8 +102,8 @@ def _value(tag: int, number: int, texts: Texts, at: int) -> np.uint64:
         return mix(np.uint64(number) ^ np.uint64(0xE7037ED1A0B428DB))
     start, end = texts.offsets[at], texts.offsets[at + 1]
     if tag == p.EXPIRING:
-        ends = mix(np.uint64(number) ^ np.uint64(0xA0761D6478BD642F))
-        return mix(ends + hash_span(texts.data, start, end, np.uint64(0x589965CC75374CC3)))
+        mixed_end = mix(np.uint64(number) ^ np.uint64(0xA0761D6478BD642F))
+        return mix(mixed_end + hash_span(texts.data, start, end, np.uint64(0x589965CC75374CC3)))
     return hash_span(texts.data, start, end, np.uint64(0x589965CC75374CC3))
 
 
@@ -151,7 +135,7 @@ def _keys(keys: Ragged) -> Lanes:
     return hash_ragged(keys, _KEY_SEED)
 
 
-class _Slots(NamedTuple):
+class _LastWrites(NamedTuple):
     """Hash of the key, version before the first write, and shard of each slot; whether it was seen,
     and the amount that its value adds to the digest.
     """
@@ -165,10 +149,10 @@ class _Slots(NamedTuple):
 
 @leaf
 def _deltas(
-    writes: Any, seq: Ints, slots: _Slots, texts: Texts, first: int, interval: int, out: Lanes
+    writes: Any, seq: Ints, slots: _LastWrites, texts: Texts, first: int, interval: int, out: Lanes
 ) -> None:
     key, last, seen = slots.key, slots.last, slots.seen
-    place, end = 0, (first + 1) * interval
+    interval_number, end = 0, (first + 1) * interval
     for w in writes:
         s = w["slot"]
         if not seen[s]:
@@ -180,15 +164,15 @@ def _deltas(
                 last[s, 1] = _high(key[s], slots.met[s], value)
         at = seq[w["txn"]]
         if at > end or at <= end - interval:
-            place = (at - 1) // interval - first
-            end = (first + place + 1) * interval
+            interval_number = (at - 1) // interval - first
+            end = (first + interval_number + 1) * interval
         low = high = np.uint64(0)
         tag, ref = w["after_tag"], w["after_ref"]
         if tag != p.ABSENT:
             value = _value(tag, w["after_number"], texts, ref)
             low, high = _low(key[s], at, value), _high(key[s], at, value)
-        out[slots.home[s], place, 0] += low - last[s, 0]
-        out[slots.home[s], place, 1] += high - last[s, 1]
+        out[slots.home[s], interval_number, 0] += low - last[s, 0]
+        out[slots.home[s], interval_number, 1] += high - last[s, 1]
         last[s, 0], last[s, 1] = low, high
 
 
@@ -204,15 +188,8 @@ def write_deltas(
 ) -> tuple[int, Lanes]:
     """Return by how much writes change the digest of each shard.
 
-    Args:
-        writes: dtype WRITE (`program`), those of one slot in order.
-        seqs: of the transactions.
-        keys: of the slots.
-        met: the slots' versions before the first write.
-        home: the slots' shards.
-        pool: the texts that the writes refer to.
-        interval: seqs in an interval.
-        shards: how many there are.
+    ``writes``: dtype WRITE (`program`), those of one slot in order. ``met``: the slots' versions
+    before the first write. ``pool``: the texts that the writes refer to.
 
     Returns:
         The number of the first interval (from 0), and shape (shards, intervals, 2).
@@ -224,7 +201,7 @@ def write_deltas(
     if len(pool) == 0:
         pool = Ragged.empty(1)
     seen, amounts = np.zeros(len(keys), np.bool_), np.zeros((len(keys), 2), np.uint64)
-    slots = _Slots(_keys(keys), np.ascontiguousarray(met), home, seen, amounts)
+    slots = _LastWrites(_keys(keys), np.ascontiguousarray(met), home, seen, amounts)
     _deltas(writes, np.ascontiguousarray(seqs), slots, pool.texts(), first, interval, out)
     return first, out
 
@@ -239,8 +216,8 @@ def outcome_sums(seqs: Ints, results: Ragged, interval: int) -> dict[int, int]:
     for seq, value, result in zip(seqs.tolist(), hashes, results.tolist(), strict=True):
         if _PLAIN in result:
             continue
-        place = (seq - 1) // interval
-        sums[place] = (sums.get(place, 0) + value) & _MASK
+        intervals = (seq - 1) // interval
+        sums[intervals] = (sums.get(intervals, 0) + value) & _MASK
     return sums
 
 
@@ -256,22 +233,22 @@ def fold(state: DigestState, place: int, low: int, high: int, outcomes: int = 0)
     if place < state.told:
         state.low, state.high = (state.low + low) & _MASK, (state.high + high) & _MASK
         return
-    known = state.open.get(place, (0, 0, 0))
+    sums = state.open.get(place, (0, 0, 0))
     state.open[place] = (
-        (known[0] + low) & _MASK,
-        (known[1] + high) & _MASK,
-        (known[2] + outcomes) & _MASK,
+        (sums[0] + low) & _MASK,
+        (sums[1] + high) & _MASK,
+        (sums[2] + outcomes) & _MASK,
     )
 
 
 def close(state: DigestState, shard: int, resolved: int, shards: int = 1) -> list[StateDigest]:
     """The digests of the intervals that end at or before ``resolved``, which are over."""
-    found = []
+    digests = []
     while (state.told + 1) * state.interval <= resolved:
         low, high, outcomes = state.open.pop(state.told, (0, 0, 0))
         state.low, state.high = (state.low + low) & _MASK, (state.high + high) & _MASK
         state.told += 1
         seq = state.told * state.interval
-        shown = f"{state.high:016x}{state.low:016x}"
-        found.append(StateDigest(seq, shard, state.interval, shown, f"{outcomes:016x}", shards))
-    return found
+        text = f"{state.high:016x}{state.low:016x}"
+        digests.append(StateDigest(seq, shard, state.interval, text, f"{outcomes:016x}", shards))
+    return digests

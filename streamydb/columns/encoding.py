@@ -18,8 +18,6 @@ from streamydb.columns.table import Array
 from streamydb.errors import RecordError
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["Narrowed", "Part", "Stored", "narrowed", "pack", "pack_narrowed", "peel", "unpack"]
-
 Part: TypeAlias = bytes | memoryview
 """Of a block: as many bytes as its length says."""
 
@@ -43,7 +41,6 @@ class Narrowed:
 
 
 def narrowed(arrays: Mapping[str, Array]) -> Narrowed:
-    """Narrow arrays."""
     names, stored = [], []
     for name, array in arrays.items():
         layout, data = narrow(array)

@@ -10,15 +10,15 @@ import numpy.typing as npt
 
 from streamydb.columns.invariants import Seam, not_after
 from streamydb.columns.jit import kernel
-from streamydb.columns.output_rows import PlaceRows
 from streamydb.columns.program_steps import ProgramSteps
 from streamydb.columns.table import Array, Bytes, ChildRows, ColumnTable, Ragged
-from streamydb.columns.value_rows import VALUE_FACTS, ValueLimits, WrittenValues, wrong_value
-
-__all__ = [
-    "GrantedKeys", "GrantedTransactions", "PlanTransactions", "RangeEntries", "RangeRows",
-    "SlotRows",
-]  # fmt: skip
+from streamydb.columns.value_rows import (
+    VALUE_FACTS,
+    PlaceRows,
+    ValueLimits,
+    WrittenValues,
+    wrong_value,
+)
 
 Ints = npt.NDArray[np.int64]
 
@@ -75,8 +75,8 @@ class GrantedTransactions(ColumnTable, frozen=True):
             self.steps.rows.key,
             rows,
         )
-        found = _wrong_transaction(columns, seqs)
-        seam.require_none(found, _TRANSACTION_FACTS, first=seqs[0], last=seqs[1], **where)
+        wrong = _wrong_transaction(columns, seqs)
+        seam.require_none(wrong, _TRANSACTION_FACTS, first=seqs[0], last=seqs[1], **where)
 
 
 class PlanTransactions(GrantedTransactions, frozen=True):
@@ -89,28 +89,13 @@ class PlanTransactions(GrantedTransactions, frozen=True):
         """Join what shards have granted: (shard, transactions)."""
         txns = GrantedTransactions.concat([part for _, part in parts])
         home = np.repeat([shard for shard, _ in parts], [len(part) for _, part in parts])
-        whole = cls(
-            txns.seq,
-            txns.ts_ms,
-            txns.partition,
-            txns.offset,
-            txns.kind,
-            txns.code,
-            txns.duplicate,
-            txns.original,
-            txns.id,
-            txns.raw,
-            txns.keys,
-            txns.steps,
-            home.astype(np.int32),
-        )
+        whole = txns.cast(cls, home=home.astype(np.int32))
         if len(txns) > 1 and np.any(txns.seq[1:] < txns.seq[:-1]):
             return whole.take(np.argsort(txns.seq, kind="stable"))
         return whole
 
     def places(self) -> PlaceRows:
-        """The place of each transaction."""
-        return PlaceRows(self.seq, self.ts_ms, self.partition, self.offset, self.id)
+        return self.cast(PlaceRows)
 
 
 class SlotRows(ColumnTable, frozen=True):
@@ -134,9 +119,9 @@ class SlotRows(ColumnTable, frozen=True):
         """Require what holds of the slots of a grant, or of a chunk of it; as
         `GrantedTransactions.check`.
         """
-        values = WrittenValues(self.tag, self.number, self.version, self.key, self.text)
-        found = _wrong_slot(self.slot, ValueLimits.of(values, 1, seqs[0] - 1))
-        seam.require_none(found, _SLOT_FACTS, first=seqs[0], last=seqs[1], **where)
+        values = ValueLimits.of(self.cast(WrittenValues), 1, seqs[0] - 1)
+        wrong = _wrong_slot(self.slot, values)
+        seam.require_none(wrong, _SLOT_FACTS, first=seqs[0], last=seqs[1], **where)
 
 
 class RangeEntries(ColumnTable, frozen=True):

@@ -13,19 +13,6 @@ import numpy.typing as npt
 from streamydb.columns.jit import inlined, kernel, leaf
 from streamydb.columns.table import Bytes, Ragged
 
-__all__ = [
-    "ID_SEED",
-    "KEY_SEED",
-    "PAYLOAD_SEED",
-    "hash_bytes",
-    "hash_ragged",
-    "hash_span",
-    "mix",
-    "shard_of",
-    "shift_of",
-    "word_at",
-]
-
 # Equal bytes as a key, an id and a payload have unrelated hashes.
 KEY_SEED = 0
 ID_SEED = 0x9E3779B97F4A7C15

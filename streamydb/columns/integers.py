@@ -16,8 +16,6 @@ import numpy.typing as npt
 from streamydb.columns.jit import kernel
 from streamydb.errors import RecordError
 
-__all__ = ["Layout", "narrow", "stored_bytes", "widen"]
-
 Ints = npt.NDArray[np.int64]
 Layout = tuple[str, str, int, int, int]
 """dtype, codec (r, n, d), bytes stored per element, base, step."""
@@ -70,11 +68,11 @@ def narrow(array: npt.NDArray[Any]) -> tuple[Layout, bytes | memoryview]:
     span = high - low
     width = _width(span)
     if width and size > 1 and span < _SPAN_MAX:
-        least, most = map(int, _measure_steps(array))
-        if _width(most - least) < width:
+        smallest, largest = map(int, _measure_steps(array))
+        if _width(largest - smallest) < width:
             wide = array.astype(np.int64, copy=False)
-            stored = _packed(wide[1:] - wide[:-1], least, most - least)
-            return (kind, "d", _width(most - least), int(array[0]), least), stored
+            stored = _packed(wide[1:] - wide[:-1], smallest, largest - smallest)
+            return (kind, "d", _width(largest - smallest), int(array[0]), smallest), stored
     if width >= size:
         return plain
     return (kind, "n", width, low, 0), _packed(array.astype(np.int64, copy=False), low, span)
@@ -110,14 +108,14 @@ def widen(layout: Layout, length: int, data: bytes | memoryview) -> npt.NDArray[
     if codec == "n":
         if not width:
             return np.full(length, base, dtype)
-        found = np.frombuffer(data, _STORED[width], length).astype(np.int64)
-        found += base
-        return found.astype(dtype, copy=False)
+        numbers = np.frombuffer(data, _STORED[width], length).astype(np.int64)
+        numbers += base
+        return numbers.astype(dtype, copy=False)
     if codec != "d" or length < 1:
         raise RecordError("a block has an array of a kind that is not known")
-    found = np.full(length, step, np.int64)
-    found[0] = base
+    numbers = np.full(length, step, np.int64)
+    numbers[0] = base
     if width:
-        found[1:] += np.frombuffer(data, _STORED[width], length - 1)
-    np.cumsum(found, out=found)
-    return found.astype(dtype, copy=False)
+        numbers[1:] += np.frombuffer(data, _STORED[width], length - 1)
+    np.cumsum(numbers, out=numbers)
+    return numbers.astype(dtype, copy=False)

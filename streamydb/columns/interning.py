@@ -12,8 +12,6 @@ from streamydb.columns.jit import kernel, leaf, same_text
 from streamydb.columns.private import FACTOR, SEED
 from streamydb.columns.table import Bytes, Ragged, Texts
 
-__all__ = ["intern"]
-
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int32]
@@ -45,23 +43,23 @@ def _slots(
     mask, shift = np.uint64(len(table) - 1), shift_of(len(table))
     while i < len(hashes):
         end = min(i + _RUN, len(hashes))
-        seen = np.uint64(0)
+        bits = np.uint64(0)
         for k in range(i, end):
-            seen ^= table[np.int64(hashes[k] * factor >> shift)]
-        at[2] = np.int64(seen & np.uint64(1))
+            bits ^= table[np.int64(hashes[k] * factor >> shift)]
+        at[2] = np.int64(bits & np.uint64(1))
         while i < end:
             if 2 * count >= len(table):
                 at[0], at[1] = i, count
                 return
             hash_ = hashes[i]
-            place = hash_ * factor >> shift
-            entry = table[np.int64(place)]
+            slot_number = hash_ * factor >> shift
+            entry = table[np.int64(slot_number)]
             while entry != _FREE and (entry ^ hash_) & _TAG != 0:
-                place = (place + np.uint64(1)) & mask
-                entry = table[np.int64(place)]
+                slot_number = (slot_number + np.uint64(1)) & mask
+                entry = table[np.int64(slot_number)]
             if entry == _FREE:
                 entry = (hash_ & _TAG) | np.uint64(count)
-                table[np.int64(place)] = entry
+                table[np.int64(slot_number)] = entry
                 first[count] = i
                 count += 1
             slot[i] = np.int64(entry & ~_TAG)
@@ -120,19 +118,19 @@ def _texts(hashes: Hashes, keys: Texts, table: Places, slot: Ints, first: Ints, 
     mask = np.int64(len(table) - 1)
     while i < len(hashes) and 2 * count < len(table):
         place = np.int64(hashes[i] & np.uint64(mask))
-        found = np.int64(table[place])
-        while found >= 0:
-            other = first[found]
+        number = np.int64(table[place])
+        while number >= 0:
+            other = first[number]
             if hashes[other] == hashes[i] and same_text(keys.data, keys.offsets, other, i):
                 break
             place = (place + 1) & mask
-            found = np.int64(table[place])
-        if found < 0:
-            found = count
+            number = np.int64(table[place])
+        if number < 0:
+            number = count
             table[place] = count
             first[count] = i
             count += 1
-        slot[i] = found
+        slot[i] = number
         i += 1
     at[0], at[1] = i, count
 

@@ -24,10 +24,6 @@ from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.table import Ragged, Texts
 from streamydb.errors import InvariantViolation
 
-__all__ = [
-    "HANDED_IN", "HANDED_ON", "Seam", "disorder", "not_after", "repeats", "stop", "stray",
-]  # fmt: skip
-
 Ints = npt.NDArray[Any]
 
 HANDED_IN: Final = "is handed"
@@ -53,14 +49,14 @@ class Seam(NamedTuple):
         if not holds:
             stop(self, fact, where)
 
-    def require_none(self, found: tuple[int, int], facts: Sequence[str], **where: object) -> None:
-        """Stop the batch if a kernel has ``found`` a row of which one of its ``facts`` is not true.
+    def require_none(self, wrong: tuple[int, int], facts: Sequence[str], **where: object) -> None:
+        """Stop the batch if a kernel has ``wrong`` a row of which one of its ``facts`` is not true.
 
         Raises:
             InvariantViolation: it has; -1 is none.
 
         """
-        fact, row = found
+        fact, row = wrong
         if fact >= 0:
             stop(self, facts[fact], {"row": row, **where})
 

@@ -16,8 +16,6 @@ from numba.extending import intrinsic
 
 from streamydb.columns.kernel_cache import KernelCache
 
-__all__ = ["brief", "copy_bytes", "inlined", "kernel", "leaf", "same_text"]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -55,14 +53,7 @@ def _cached(compiled: Any) -> Any:
 
 @leaf
 def same_text(data: Any, offsets: Any, left: int, right: int) -> bool:
-    """Return whether two texts of a column are equal; in a kernel.
-
-    Args:
-        data: the column's bytes.
-        offsets: where each text begins, and the end.
-        left: the number of one text.
-        right: the number of the other.
-    """
+    """Return whether two texts of a column are equal; in a kernel."""
     length = offsets[left + 1] - offsets[left]
     if offsets[right + 1] - offsets[right] != length:
         return False

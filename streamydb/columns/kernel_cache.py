@@ -21,8 +21,6 @@ from numba.core.extending import _Intrinsic
 
 from streamydb.errors import ConfigurationError
 
-__all__ = ["KernelCache", "KernelFile", "callees", "meaning"]
-
 _PLAIN = (int, float, complex, str, bytes, np.generic, np.dtype, types.Type, type(None))
 
 
@@ -69,7 +67,7 @@ def _content(value: Any) -> str:
 @functools.cache
 def _own(function: FunctionType) -> tuple[bytes, tuple[FunctionType, ...]]:
     """The digest of a function without what it calls, and what it calls."""
-    found = hashlib.sha256(_content(function.__defaults__).encode())
+    digest = hashlib.sha256(_content(function.__defaults__).encode())
     for code in _codes(function.__code__):
         constants = [
             each
@@ -77,17 +75,17 @@ def _own(function: FunctionType) -> tuple[bytes, tuple[FunctionType, ...]]:
             if not isinstance(each, CodeType) and each is not function.__doc__
         ]
         shape = code.co_names, code.co_varnames, code.co_freevars, code.co_argcount, constants
-        found.update(code.co_code + repr(shape).encode())
+        digest.update(code.co_code + repr(shape).encode())
     called = []
     for name, value in _named(function):
         inner = _compiled_of(value)
         if inner is not None:
             called.append(inner)
             options = repr(sorted(getattr(value, "targetoptions", {}).items()))
-            found.update(f"{name}={inner.__module__}.{inner.__qualname__}{options}\n".encode())
+            digest.update(f"{name}={inner.__module__}.{inner.__qualname__}{options}\n".encode())
         elif content := _content(value):
-            found.update(f"{name}={content}\n".encode())
-    return found.digest(), tuple(called)
+            digest.update(f"{name}={content}\n".encode())
+    return digest.digest(), tuple(called)
 
 
 def callees(function: FunctionType) -> tuple[FunctionType, ...]:
@@ -132,8 +130,8 @@ class KernelFile(IndexDataCacheFile):
         super()._save_data(name, (self._source_stamp, data))
 
     def _load_data(self, name: str) -> Any:
-        found = super()._load_data(name)
-        return found[1] if found[0] == self._source_stamp else None
+        data = super()._load_data(name)
+        return data[1] if data[0] == self._source_stamp else None
 
 
 def _fields(of: Any) -> tuple[Any, ...]:

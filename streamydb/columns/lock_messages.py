@@ -15,11 +15,6 @@ import msgspec
 
 from streamydb.columns.protocol import Message
 
-__all__ = [
-    "FinishedParts", "Granted", "Locks", "MessagePart", "Payload", "Released", "ReleasedLocks",
-    "Swept",
-]  # fmt: skip
-
 
 class Payload(msgspec.Struct, array_like=True, gc=False):
     """A released record: its place in the order and in the log, and what it says.
@@ -115,7 +110,7 @@ class ReleasedLocks(Message, frozen=True, kw_only=True):
         shard: to which it goes.
         life: of the shards' step in which the transactions were executed.
         step: that step.
-        more: the shard shall make the partition go on; None: an earlier release has written this.
+        more: the shard shall make the partition go on.
         ends: some wrote what ends.
         rows: the locks.
         parts: what this finishes at the shard.
@@ -127,7 +122,7 @@ class ReleasedLocks(Message, frozen=True, kw_only=True):
     shard: int
     life: str = ""
     step: int = 0
-    more: bool | None = None
+    more: bool = False
     ends: bool = False
     rows: list[Released]
     parts: list[MessagePart]

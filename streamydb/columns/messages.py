@@ -21,32 +21,12 @@ import numpy as np
 
 from streamydb.columns.encoding import peel
 from streamydb.columns.grant_rows import GrantedTransactions, RangeRows, SlotRows
-from streamydb.columns.output_rows import ChangeRows
 from streamydb.columns.plans import PlanName
 from streamydb.columns.protocol import Message
 from streamydb.columns.table import Bytes, ColumnTable, Ragged
 from streamydb.columns.timeline import Timeline
-from streamydb.columns.value_rows import Verdicts, WrittenValues
+from streamydb.columns.value_rows import ChangeRows, Verdicts, WrittenValues
 from streamydb.records.change import Resolved, encode_resolved
-
-__all__ = [
-    "Audit",
-    "ByteColumn",
-    "Deltas",
-    "DigestRecords",
-    "Feedback",
-    "Grant",
-    "KeyRemovals",
-    "KnownResults",
-    "Notice",
-    "RecordTexts",
-    "ResolvedRecord",
-    "Role",
-    "Token",
-    "ValueSizes",
-    "plan_of",
-    "resolved_value",
-]  # fmt: skip
 
 
 class Role(Message, frozen=True):
@@ -126,19 +106,17 @@ class ResolvedRecord(Message, frozen=True):
 
     @classmethod
     def of(cls, value: bytes, *, silent: bool) -> ResolvedRecord:
-        """The message with this value of the record."""
         return cls(ByteColumn(np.frombuffer(value, np.uint8)), silent)
 
     @property
     def value(self) -> bytes:
-        """The value of the record."""
         return self.text.value.tobytes()
 
 
 def resolved_value(seq: int, ts_ms: int, offsets: Mapping[int, int]) -> bytes:
     """The value of a resolved record; ``offsets``: first ones of the log that are not covered."""
-    shown = {str(number): offset for number, offset in sorted(offsets.items())}
-    return encode_resolved(Resolved(seq, ts_ms, shown))
+    texts = {str(number): offset for number, offset in sorted(offsets.items())}
+    return encode_resolved(Resolved(seq, ts_ms, texts))
 
 
 class RecordTexts(ColumnTable, frozen=True):
@@ -157,7 +135,6 @@ class DigestRecords(Message, frozen=True):
 
     @classmethod
     def of(cls, rows: Sequence[tuple[bytes, bytes]]) -> DigestRecords:
-        """The message with these keys and values."""
         keys, values = ([row[at] for row in rows] for at in (0, 1))
         return cls(RecordTexts(Ragged.of(keys), Ragged.of(values)))
 
@@ -191,7 +168,6 @@ class Grant(Message, frozen=True, kw_only=True):
         feedback_bytes_max: of a block of feedback.
         alone: the plan is one transaction.
         over: the keys of that transaction hold too many bytes: values are left out.
-        bounded: that transaction may meet `TRANSACTION_VALUES_BYTES_MAX` bytes of values only.
         makes_max: bytes that the partition may make; 0: any number.
         times: the plan's `Timeline`, packed, where keys may end: in the first chunk, if ``alone``
             in each; else empty.
@@ -214,7 +190,6 @@ class Grant(Message, frozen=True, kw_only=True):
     feedback_bytes_max: int
     alone: bool
     over: bool
-    bounded: bool
     makes_max: int
     times: bytes = b""
     more: int | None = None
@@ -260,7 +235,7 @@ class Feedback(Message, frozen=True, kw_only=True):
         fits: how many of the plan's first records are not too much; 0: all.
         shard: to which it goes.
         chunk: the number of this part, of ``chunks`` for the shard.
-        deltas: of the shard's digest; None: an earlier release has written this.
+        deltas: of the shard's digest.
         ends: something was written that ends.
         sizes: what all shards must know of the values that have grown (`columns.sizes`).
         writes: the last values of keys of the shard.
@@ -278,7 +253,7 @@ class Feedback(Message, frozen=True, kw_only=True):
     shard: int
     chunk: int
     chunks: int
-    deltas: Deltas | None = None
+    deltas: Deltas
     ends: bool = False
     sizes: bytes = b""
     writes: WrittenValues
@@ -304,7 +279,6 @@ class Token(Message, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, feedback: Feedback) -> Token:
-        """Return what is told of a chunk."""
         return cls(
             plan=feedback.plan,
             incarnation=feedback.incarnation,

@@ -21,10 +21,6 @@ from streamydb.limits import (
     PLAN_RECORDS_MAX,
     PLAN_VALUES_BYTES_MAX,
 )
-from streamydb.records.begins import EVERYWHERE, Begins
-
-__all__ = ["FIRST_SHAPE", "Life", "OpenPlan", "PlanName", "PlanShape"]
-
 
 _TOLD_BYTES_MAX: Final = 1 << 29
 """What all shards together tell in a micro-batch of what needs no execution."""
@@ -48,40 +44,30 @@ class PlanShape(msgspec.Struct, frozen=True):
         return min(self.values_bytes_max, _TOLD_BYTES_MAX // shards)
 
 
-FIRST_SHAPE: Final = PlanShape(400_000, 134_217_728, 800_000, 10_000, 100_000, 1 << 62)
-"""The shape of states of format 1, which do not record theirs, and did not bound values."""
-
-
 class Life(msgspec.Struct, frozen=True):
     """One start of the query.
 
     ``name``: no other start has it. ``shape``: of the plans after the first batch of this life.
-    ``begins``: from where on rules hold.
     """
 
     name: str
     shape: PlanShape = PlanShape()
-    begins: Begins = EVERYWHERE
 
 
 class PlanName(NamedTuple):
     """The name of a plan: its number, the life that made it, its first and last seq, and a hash of
     who executes what (``layout``).
-
-    The plans of format 1 have a number only.
     """
 
     number: int
-    life: str = ""
-    first: int = 0
-    last: int = 0
-    layout: str = ""
+    life: str
+    first: int
+    last: int
+    layout: str
 
     @classmethod
     def of(cls, header: Mapping[str, Any]) -> PlanName:
-        """The plan that the header of a block names."""
-        rest = {name: header[name] for name in cls._fields[1:] if name in header}
-        return cls(header["plan"], **rest)
+        return cls(header["plan"], *(header[name] for name in cls._fields[1:]))
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of a block's header that name the plan."""
@@ -91,14 +77,13 @@ class PlanName(NamedTuple):
 class OpenPlan(msgspec.Struct):
     """The plan in flight: who executes it, what its completion resolves, which seq is before it.
 
-    ``life``, ``layout``: see `PlanName`; empty in states of format 1. ``ts_before``: the ts of the
+    ``life``, ``layout``: see `PlanName`. ``ts_before``: the ts of the
     seq before it. ``kept``: it may be withdrawn; see `key_processor.withdrawals`. ``turns``: in how
     many micro-batches this shard tells what it knows without execution (`key_processor.repeats`).
     ``deltas``: by how much the digest changes by what ends untouched: (interval, low, high).
-    ``ended``: how many keys have ended by its ts (`key_processor.expiry`); -1: not counted.
-    ``times``: the ts of each seq in it at which there is a digest; none in states of releases
-    before that. ``position``: the offset behind its last record, if the log has one partition; -1:
-    it has more, or an earlier release made the plan.
+    ``ended``: how many keys have ended by its ts (`key_processor.expiry`). ``times``: the ts of
+    each seq in it at which there is a digest. ``position``: the offset behind its last record, if
+    the log has one partition; -1: it has more.
     """
 
     number: int
@@ -113,17 +98,14 @@ class OpenPlan(msgspec.Struct):
     kept: bool = False
     turns: int = 1
     deltas: list[tuple[int, int, int]] = []
-    ended: int = -1
+    ended: int = 0
     times: list[int] = []
     position: int = -1
 
     def digest_times(self, interval: int) -> dict[int, int]:
-        """Return the ts of the seqs in it at which there is a digest, as far as it is known."""
+        """Return the ts of the seqs in it at which there is a digest."""
         first = (self.after // interval + 1) * interval
-        return dict(zip(range(first, self.seq + 1, interval), self.times, strict=False))
+        return dict(zip(range(first, self.seq + 1, interval), self.times, strict=True))
 
     def name(self) -> PlanName:
-        """Return how its feedback names it."""
-        if not self.life:
-            return PlanName(self.number)
         return PlanName(self.number, self.life, self.after + 1, self.seq, self.layout)

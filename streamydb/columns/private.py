@@ -13,8 +13,6 @@ from typing import Final
 
 import numpy as np
 
-__all__ = ["FACTOR", "SEED"]
-
 FACTOR: Final = np.uint64(secrets.randbits(64) | 1)
 """For hashes: the upper bits of the product are the place. Two of them meet no more often than by
 chance (Dietzfelbinger et al. 1997, "A reliable randomized algorithm for the closest-pair problem").

@@ -126,7 +126,6 @@ ABORT_CODES: Final = (
 _LATE_CODES: Final = (
     errors.CALL_NOT_ALONE,
     errors.RESERVED_ID,
-    errors.CONSTRAINTS_OFF,
     errors.DEADLINE_PASSED,
     errors.DEADLINE_TOO_FAR,
 )

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from streamydb.columns.program import STEP
 from streamydb.columns.table import Bytes, ColumnTable, Ragged
 
-__all__ = ["ProgramSteps"]
-
 Ints = npt.NDArray[np.int64]
 Places = npt.NDArray[np.int32]
 
@@ -36,7 +34,6 @@ class ProgramSteps(ColumnTable, frozen=True):
 
     @classmethod
     def of(cls, steps: npt.NDArray[Any], operand: Ragged) -> Self:
-        """The table of steps of dtype STEP."""
         whole = np.ascontiguousarray
         return cls(
             whole(steps["a"]),

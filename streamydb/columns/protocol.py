@@ -20,15 +20,8 @@ from streamydb.columns.table import Array, ColumnTable
 from streamydb.errors import InvariantViolation, RecordError
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["FORMAT", "READABLE", "BlockReader", "Message", "require_format"]
-
 FORMAT: Final = 2
-"""Version of every block and state blob that is written. Since 2, feedback names its plan whole,
-and states record what shapes the next plan.
-"""
-
-READABLE: Final = frozenset({1, FORMAT})
-"""Versions that are read; another one is refused."""
+"""Version of every block and state blob; another one is refused."""
 
 
 class Message(msgspec.Struct, frozen=True, eq=False):
@@ -47,7 +40,6 @@ class Message(msgspec.Struct, frozen=True, eq=False):
     LAST: ClassVar[tuple[str, ...]] = ()
 
     def block(self) -> bytes:
-        """The message as bytes."""
         return b"".join(self.pieces())
 
     def pieces(self) -> list[Part]:
@@ -55,7 +47,6 @@ class Message(msgspec.Struct, frozen=True, eq=False):
         return pack_narrowed([narrowed(self.arrays())], **self.header())
 
     def header(self) -> dict[str, Any]:
-        """The header of the block."""
         header: dict[str, Any] = {}
         last: dict[str, Any] = {}
         for field in _fields(type(self)).header:
@@ -68,7 +59,6 @@ class Message(msgspec.Struct, frozen=True, eq=False):
         return {**header, "kind": self.KIND, "format": FORMAT, **last}
 
     def arrays(self) -> dict[str, Array]:
-        """The arrays of the block."""
         arrays: dict[str, Array] = {}
         for field in _fields(type(self)).tables:
             table = getattr(self, field.name)
@@ -96,19 +86,19 @@ class Message(msgspec.Struct, frozen=True, eq=False):
             raise RecordError(f"a block of kind {cls.KIND} cannot be read: {error}") from error
         arrays = stored.arrays() if fields.tables else {}
         for table in fields.tables:
-            there = not table.optional or any(path.startswith(table.prefix) for path in arrays)
-            values[table.name] = table.rows.unflatten(arrays, table.prefix) if there else None
+            is_there = not table.optional or any(path.startswith(table.prefix) for path in arrays)
+            values[table.name] = table.rows.unflatten(arrays, table.prefix) if is_there else None
         return cls(**values)
 
 
 _PLAN: Final[dict[str, tuple[Any, ...]]] = {
     "plan": (int,),
-    "life": (str, ""),
-    "first": (int, 0),
-    "last": (int, 0),
-    "layout": (str, ""),
+    "life": (str,),
+    "first": (int,),
+    "last": (int,),
+    "layout": (str,),
 }
-"""The fields of a `PlanName` in a header: types and defaults."""
+"""The fields of a `PlanName` in a header, and their types."""
 
 
 class _HeaderField(NamedTuple):
@@ -154,7 +144,7 @@ def _fields(message: type[Message]) -> _Fields:
         header.append(_HeaderField(each.name, default, decoder, is_plan))
         kind: Any = bytes if listed else each.type
         if is_plan:
-            head += [(name, *rest) for name, rest in _PLAN.items()]
+            head += [(name, *kinds) for name, kinds in _PLAN.items()]
         else:
             head.append((each.name, kind) if each.required else (each.name, kind, default))
     if len(tables) == 1:
@@ -173,7 +163,6 @@ class BlockReader(Generic[M]):
     """Reads blocks that are of one of some kinds of messages."""
 
     def __init__(self, *kinds: type[M]) -> None:
-        """Read these kinds."""
         self._kinds = {kind.KIND: kind for kind in kinds}
 
     def read(self, block: bytes) -> M:
@@ -211,6 +200,6 @@ def require_format(header: Mapping[str, Any]) -> None:
         InvariantViolation: its header names such a one.
 
     """
-    if header.get("format") not in READABLE:
+    if header.get("format") != FORMAT:
         what = f"a block has format {header.get('format')}, this release reads {FORMAT}"
         raise InvariantViolation(f"{what}; run the release that wrote it, or rebuild from the log")

@@ -21,11 +21,6 @@ from streamydb.columns.messages import (
 from streamydb.columns.protocol import BlockReader
 from streamydb.columns.record_messages import LogRecords
 
-__all__ = [
-    "FEEDBACK", "TO_EXECUTOR", "TO_GATHERER", "TO_SHARD", "TO_SINGLE_SHARD", "FeedbackMessage",
-    "ToExecutor", "ToGatherer", "ToShard", "ToSingleShard",
-]  # fmt: skip
-
 ToShard: TypeAlias = LogRecords | Role | Audit | ValueSizes | Feedback | Token
 """The messages for a shard."""
 

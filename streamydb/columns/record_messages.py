@@ -22,8 +22,6 @@ from streamydb.columns.table import Bytes, ChildRows, ColumnTable, Ragged
 from streamydb.errors import RecordError
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["LogRecords", "SharedRecords", "records_for"]
-
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
@@ -65,9 +63,9 @@ class SharedRecords:
             arrays = self.rows().flatten()
             if not hashes:
                 del arrays["keys.hash"]
-            made = narrowed(arrays)
-            made.stored = [b"".join(made.stored)]
-            self._narrowed = made
+            narrow = narrowed(arrays)
+            narrow.stored = [b"".join(narrow.stored)]
+            self._narrowed = narrow
         return self._narrowed
 
 
@@ -100,17 +98,13 @@ class LogRecords(Message, frozen=True):
     hashes: bool = False
 
     def header(self) -> dict[str, Any]:
-        """The header of the block."""
         return {"kind": self.KIND, "format": FORMAT, "last": self.last}
 
     def pieces(self) -> list[Part]:
         """The message as bytes in pieces; the first two are the header and the shared part."""
-        rows = self.home.rows
-        stored = _StoredHome(
-            self.id1, rows.code, rows.deadline, rows.payload, rows.id, rows.raw, rows.steps
-        )
-        own = narrowed({"home*": self.home.counts, **stored.flatten("home.")})
-        return pack_narrowed([self.shared.narrowed(hashes=self.hashes), own], **self.header())
+        stored = self.home.rows.cast(_StoredHome, id1=self.id1)
+        own_part = narrowed({"home*": self.home.counts, **stored.flatten("home.")})
+        return pack_narrowed([self.shared.narrowed(hashes=self.hashes), own_part], **self.header())
 
     @classmethod
     def opened(cls, header: Mapping[str, Any], stored: Stored) -> Self:
@@ -123,12 +117,11 @@ class LogRecords(Message, frozen=True):
             last = msgspec.convert(header.get("last", []), list[LastRead])
         except UNREADABLE as error:
             raise RecordError(f"a block of records cannot be read: {error}") from error
-        shared, own = stored.divided("home")
-        arrays = own.arrays()
+        shared, own_part = stored.divided("home")
+        arrays = own_part.arrays()
         home = _StoredHome.unflatten(arrays, "home.")
-        rows = HomeRows(home.code, home.deadline, home.payload, home.id, home.raw, home.steps)
-        counts = arrays["home*"]
-        return cls(SharedRecords(None, shared), home.id1, ChildRows(counts, rows), last)
+        rows = ChildRows(arrays["home*"], home.cast(HomeRows))
+        return cls(SharedRecords(None, shared), home.id1, rows, last)
 
     def known(self) -> tuple[Hashes, ChildRows[HomeRows]]:
         """The part of all records that one shard knows: ``id1``, 0 where the home is elsewhere."""
@@ -141,14 +134,14 @@ def records_for(
     records: CompiledRecords, shards: int, last: Sequence[LastRead] = (), *, hashes: bool = False
 ) -> Iterator[LogRecords]:
     """Yield the message for each shard, in order; arguments as the fields of `LogRecords`."""
-    shared, told = SharedRecords(records.shared()), list(last)
+    shared, last_reads = SharedRecords(records.shared()), list(last)
     payloads = records.home.rows
     if shards == 1:
-        yield LogRecords(shared, records.id1, records.home, told, hashes)
+        yield LogRecords(shared, records.id1, records.home, last_reads, hashes)
         return
     homes = records.id0 % np.uint64(shards)
     for shard in range(shards):
-        mine = homes == np.uint64(shard)
-        rows = np.flatnonzero(mine)
-        home = ChildRows(mine.astype(np.int64), payloads.take(rows))
-        yield LogRecords(shared, records.id1[rows], home, told, hashes)
+        is_of_shard = homes == np.uint64(shard)
+        rows = np.flatnonzero(is_of_shard)
+        home = ChildRows(is_of_shard.astype(np.int64), payloads.take(rows))
+        yield LogRecords(shared, records.id1[rows], home, last_reads, hashes)

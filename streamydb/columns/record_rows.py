@@ -17,11 +17,6 @@ from streamydb.columns.program_steps import ProgramSteps
 from streamydb.columns.table import Array, Bytes, ChildRows, ColumnTable, Ragged
 from streamydb.columns.value_rows import KEYS_FACT
 
-__all__ = [
-    "CompiledRecords", "HomeRows", "LastRead", "RecordKeys", "RecordMarkers", "RecordRanges",
-    "ReleasedRecords", "SharedRows", "TimedRecords",
-]  # fmt: skip
-
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
@@ -134,61 +129,23 @@ class CompiledRecords(ColumnTable, frozen=True):
 
     @classmethod
     def of(cls, shared: SharedRows, id1: Hashes, home: ChildRows[HomeRows]) -> Self:
-        """Join what all shards know with what one knows."""
-        return cls(
-            shared.kind,
-            shared.id0,
-            id1,
-            shared.partition,
-            shared.offset,
-            shared.size,
-            shared.append_ms,
-            shared.keys,
-            shared.marker,
-            shared.ranges,
-            home,
-        )
+        return shared.cast(cls, id1=id1, home=home)
 
     def shared(self) -> SharedRows:
-        """Return what all shards know."""
-        return SharedRows(
-            self.kind,
-            self.id0,
-            self.partition,
-            self.offset,
-            self.size,
-            self.append_ms,
-            self.keys,
-            self.marker,
-            self.ranges,
-        )
+        return self.cast(SharedRows)
 
     def check(self, seam: Seam) -> None:
-        """Require what holds of compiled records."""
-        found = _wrong_record(
+        wrong = _wrong_record(
             self.kind,
             (self.keys.counts, self.home.counts, self.marker.counts),
             (len(self.keys.rows), len(self.home.rows), len(self.marker.rows)),
             self.keys.rows.key.offsets,
             limits.KEY_BYTES_MAX,
         )
-        seam.require_none(found, _RECORD_FACTS)
+        seam.require_none(wrong, _RECORD_FACTS)
 
     def timed(self, ts_ms: Ints) -> TimedRecords:
-        """Return the records with their effective times; there is no marker among them."""
-        return TimedRecords(
-            self.kind,
-            self.id0,
-            self.partition,
-            self.offset,
-            self.size,
-            self.append_ms,
-            self.id1,
-            ts_ms,
-            self.keys,
-            self.ranges,
-            self.home,
-        )
+        return self.cast(TimedRecords, ts_ms=ts_ms)
 
 
 class TimedRecords(ColumnTable, frozen=True):
@@ -206,30 +163,8 @@ class TimedRecords(ColumnTable, frozen=True):
     ranges: ChildRows[RecordRanges] | None
     home: ChildRows[HomeRows]
 
-    @classmethod
-    def unflatten(cls, arrays: Mapping[str, Array], prefix: str = "") -> Self:
-        """As of any table; 0.1.0 has held records without deadlines."""
-        if f"{prefix}home.deadline" not in arrays:
-            none = np.zeros(len(arrays[f"{prefix}home.code"]), np.int64)
-            arrays = {**arrays, f"{prefix}home.deadline": none}
-        return super().unflatten(arrays, prefix)
-
     def released(self, seq: Ints) -> ReleasedRecords:
-        """Return the records with their seqs."""
-        return ReleasedRecords(
-            self.kind,
-            self.id0,
-            self.partition,
-            self.offset,
-            self.size,
-            self.append_ms,
-            self.id1,
-            self.ts_ms,
-            self.keys,
-            self.ranges,
-            self.home,
-            seq,
-        )
+        return self.cast(ReleasedRecords, seq=seq)
 
 
 class ReleasedRecords(TimedRecords, frozen=True):
@@ -238,20 +173,7 @@ class ReleasedRecords(TimedRecords, frozen=True):
     seq: Ints
 
     def timed(self) -> TimedRecords:
-        """Return the records without their seqs."""
-        return TimedRecords(
-            self.kind,
-            self.id0,
-            self.partition,
-            self.offset,
-            self.size,
-            self.append_ms,
-            self.id1,
-            self.ts_ms,
-            self.keys,
-            self.ranges,
-            self.home,
-        )
+        return self.cast(TimedRecords)
 
 
 @kernel
@@ -260,7 +182,7 @@ def _wrong_record(
     counts: tuple[Array, Array, Array],
     rows: tuple[int, int, int],
     keys: Ints,
-    most: int,
+    key_bytes_max: int,
 ) -> tuple[int, int]:
     of_keys, of_homes, of_markers = counts
     key, home, marker = 0, 0, 0
@@ -276,6 +198,6 @@ def _wrong_record(
         return 1, -1
     for k in range(len(keys) - 1):
         length = keys[k + 1] - keys[k]
-        if length < 1 or length > most:
+        if length < 1 or length > key_bytes_max:
             return 2, k
     return -1, -1

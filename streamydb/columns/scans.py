@@ -7,11 +7,6 @@ from typing import Final, NamedTuple
 
 from streamydb.columns import program as p
 
-__all__ = [
-    "ENDING_HEAD_BYTES", "HEAD_BYTES", "Scan", "end_name", "ends_at", "first_name", "key_named",
-    "size_of",
-]  # fmt: skip
-
 HEAD_BYTES: Final = 9
 """Of the version and the tag, which begin every item."""
 
@@ -65,17 +60,17 @@ class Scan(NamedTuple):
         self, items: Iterable[tuple[bytes | memoryview, bytes | memoryview]]
     ) -> list[tuple[bytes, bytes]]:
         """Return what it wants of the items from its start on, which are in order."""
-        found: list[tuple[bytes, bytes]] = []
-        end, skip, left = self.end, self.skip, self.keys_max
+        items_taken: list[tuple[bytes, bytes]] = []
+        end, skip, keys_left = self.end, self.skip, self.keys_max
         size, room = 0, self.bytes_max
         for key, item in items:
             name = bytes(key)
-            if name >= end or not left:
+            if name >= end or not keys_left:
                 break
             if name in skip:
                 continue
-            left -= 1
+            keys_left -= 1
             if size <= room:
                 size += len(name) + len(item) - HEAD_BYTES
-            found.append((name, bytes(item if size <= room else item[:HEAD_BYTES])))
-        return found
+            items_taken.append((name, bytes(item if size <= room else item[:HEAD_BYTES])))
+        return items_taken

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from streamydb.columns.protocol import FORMAT, READABLE
+from streamydb.columns.protocol import FORMAT
 from streamydb.limits import DIGEST_INTERVAL_DEFAULT
 from streamydb.records.formats import UNREADABLE
-
-__all__ = ["ShardConfig", "mismatch", "taken_over", "unreadable"]
 
 
 class ShardConfig(msgspec.Struct, frozen=True):
@@ -24,7 +22,6 @@ class ShardConfig(msgspec.Struct, frozen=True):
     id_window: int
     grouping: str = "planner"
     format: int = FORMAT
-    constraints: bool = False
     digest_interval: int = DIGEST_INTERVAL_DEFAULT
     name: str = ""
 
@@ -33,14 +30,8 @@ class ShardConfig(msgspec.Struct, frozen=True):
         """Return the settings on which pipelines over one log must agree, or they execute
         differently.
         """
-        named = ("shards", "partitions", "id_window", "digest_interval", "constraints")
-        return " ".join(f"{name}={getattr(self, name)}" for name in named)
-
-
-def taken_over(config: ShardConfig) -> ShardConfig:
-    """A recorded configuration as this release writes it, if it can read that format."""
-    readable = config.format in READABLE
-    return msgspec.structs.replace(config, format=FORMAT) if readable else config
+        names = ("shards", "partitions", "id_window", "digest_interval")
+        return " ".join(f"{name}={getattr(self, name)}" for name in names)
 
 
 class _Fixed(msgspec.Struct):
@@ -54,25 +45,25 @@ class _Head(msgspec.Struct):
 def unreadable(data: bytes, error: Exception) -> str:
     """Why the state of a shard cannot be read, from its blob "meta"."""
     try:
-        found = msgspec.msgpack.decode(data, type=_Head).config.format
+        number = msgspec.msgpack.decode(data, type=_Head).config.format
     except UNREADABLE:
-        found = FORMAT
-    if found in READABLE:
+        number = FORMAT
+    if number == FORMAT:
         return f"the state of this database cannot be read ({error}); rebuild it from the log"
     fix = "run the release that wrote it, or rebuild from the log (docs/upgrading.md)"
-    return f"the state of this database has format {found}, this release reads {FORMAT}; {fix}"
+    return f"the state of this database has format {number}, this release reads {FORMAT}; {fix}"
 
 
-def mismatch(recorded: ShardConfig, given: ShardConfig) -> str:
+def mismatch(recorded: ShardConfig, config: ShardConfig) -> str:
     """Return a message for a user whose configuration is not that of the state."""
-    if recorded.format != given.format:
+    if recorded.format != config.format:
         what = f"the state of this database has format {recorded.format}, this release reads"
         fix = "run the release that wrote it, or rebuild from the log (docs/upgrading.md)"
-        return f"{what} {given.format}; {fix}"
+        return f"{what} {config.format}; {fix}"
     differing = [
-        f"{name}: recorded {getattr(recorded, name)!r}, given {getattr(given, name)!r}"
+        f"{name}: recorded {getattr(recorded, name)!r}, given {getattr(config, name)!r}"
         for name in ShardConfig.__struct_fields__
-        if getattr(recorded, name) != getattr(given, name)
+        if getattr(recorded, name) != getattr(config, name)
     ]
     fix = "start with the recorded values, or use a new checkpoint folder to rebuild from the log"
     return f"the state of this database was made otherwise ({'; '.join(differing)}); {fix}"

@@ -27,20 +27,6 @@ from streamydb.columns.table import Array, Ragged, starts_of
 from streamydb.columns.value_rows import ValueRows, WrittenValues
 from streamydb.errors import InvariantViolation
 
-__all__ = [
-    "SMALL_BYTES",
-    "SMALL_COUNTS",
-    "TELLS_MAX",
-    "Sizes",
-    "SizesState",
-    "class_of",
-    "only_system",
-    "over_by",
-    "tells",
-    "tells_of",
-    "text_bytes",
-]
-
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
@@ -80,8 +66,8 @@ def class_of(sizes: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 def tells(keys: Ragged, classes: npt.NDArray[np.uint8]) -> bytes:
     """Encode the sizes of values: the hash of each key, with the class in its lowest bits."""
-    found = (hash_ragged(keys, KEY_SEED) & ~_CLASS_BITS) | classes.astype(np.uint64)
-    return found.astype("<u8").tobytes()
+    words = (hash_ragged(keys, KEY_SEED) & ~_CLASS_BITS) | classes.astype(np.uint64)
+    return words.astype("<u8").tobytes()
 
 
 def tells_of(tables: Iterable[WrittenValues]) -> Iterator[bytes]:
@@ -98,7 +84,6 @@ class Sizes:
     """The table within one step."""
 
     def __init__(self, state: SizesState, blobs: BlobStore) -> None:
-        """Continue from ``state``."""
         self.state = state
         self._blobs = blobs
         self._table: npt.NDArray[np.uint8] | None = None
@@ -113,17 +98,17 @@ class Sizes:
         self.state.unknown += 1
         if self.state.unknown % _STEPS == 1:
             parts = list(tells_of(values)) or [b""]
-            for chunk, told in enumerate(parts):
-                yield ValueSizes(incarnation, shard, chunk, len(parts), told)
+            for chunk, part in enumerate(parts):
+                yield ValueSizes(incarnation, shard, chunk, len(parts), part)
 
-    def hear(self, told: bytes) -> None:
+    def hear(self, data: bytes) -> None:
         """Take in the sizes of written values; repetitions change nothing."""
-        if not told:
+        if not data:
             return
-        found = np.frombuffer(told, "<u8")
-        classes = (found & _CLASS_BITS).astype(np.uint8)
+        words = np.frombuffer(data, "<u8")
+        classes = (words & _CLASS_BITS).astype(np.uint8)
         table = self._loaded()
-        for buckets in _buckets(found):
+        for buckets in _buckets(words):
             rows = buckets[table[buckets] < classes]
             if len(rows):
                 np.maximum.at(table, buckets, classes)
@@ -202,15 +187,15 @@ def only_system(
     chosen = np.flatnonzero(keys.data[keys.offsets[:-1]] == SYSTEM) if len(keys) else _NONE
     if more is not None:
         chosen = np.union1d(chosen, np.flatnonzero(more))
-    found = read(chosen)
+    rows = read(chosen)
 
     def at_chosen(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         out = np.zeros(len(keys), values.dtype)
         out[chosen] = values
         return out
 
-    text = Ragged(found.text.data, starts_of(at_chosen(found.text.lengths())))
-    return ValueRows(at_chosen(found.tag), at_chosen(found.number), at_chosen(found.version), text)
+    text = Ragged(rows.text.data, starts_of(at_chosen(rows.text.lengths())))
+    return ValueRows(at_chosen(rows.tag), at_chosen(rows.number), at_chosen(rows.version), text)
 
 
 _NONE: Final = np.empty(0, np.int64)

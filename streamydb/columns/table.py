@@ -19,18 +19,6 @@ from msgspec.structs import astuple
 from streamydb.columns.jit import copy_bytes, kernel
 from streamydb.errors import RecordError
 
-__all__ = [
-    "Array",
-    "Bytes",
-    "ChildRows",
-    "ColumnTable",
-    "Ragged",
-    "Texts",
-    "chunk_bounds",
-    "expand",
-    "starts_of",
-]  # fmt: skip
-
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
@@ -92,7 +80,6 @@ class Ragged:
 
     @classmethod
     def of(cls, values: Sequence[bytes]) -> Ragged:
-        """Build from a sequence of byte strings."""
         lengths = np.fromiter(map(len, values), np.int64, len(values))
         return cls(np.frombuffer(bytearray().join(values), np.uint8), starts_of(lengths))
 
@@ -103,7 +90,6 @@ class Ragged:
 
     @classmethod
     def concat(cls, parts: Sequence[Ragged]) -> Ragged:
-        """All elements of ``parts``, in order."""
         if len(parts) == 1:
             return parts[0]
         if not parts:
@@ -112,19 +98,15 @@ class Ragged:
         return cls(data, starts_of(np.concatenate([p.lengths() for p in parts])))
 
     def __len__(self) -> int:
-        """The number of strings."""
         return len(self.offsets) - 1
 
     def __getitem__(self, i: int) -> bytes:
-        """Element ``i`` as bytes."""
         return self.data[self.offsets[i] : self.offsets[i + 1]].tobytes()
 
     def texts(self) -> Texts:
-        """Itself as kernels take it."""
         return Texts(self.data, self.offsets)
 
     def tolist(self) -> list[bytes]:
-        """All elements as a list of bytes."""
         raw = self.data.tobytes()
         bounds = self.offsets.tolist()
         return [raw[a:b] for a, b in pairwise(bounds)]
@@ -138,7 +120,6 @@ class Ragged:
         return Ragged(self.data, self.offsets[start : end + 1])
 
     def take(self, index: Array) -> Ragged:
-        """The elements at ``index``, in that order."""
         return Ragged(*_take_ragged(self.data, self.offsets, index.astype(np.int64, copy=False)))
 
 
@@ -165,7 +146,6 @@ class ColumnTable(msgspec.Struct, frozen=True, eq=False, rename=_STORED):
     """
 
     def __len__(self) -> int:
-        """The number of rows."""
         return len(getattr(self, self.__struct_fields__[0]))
 
     def text_bytes(self) -> Offsets:
@@ -178,20 +158,19 @@ class ColumnTable(msgspec.Struct, frozen=True, eq=False, rename=_STORED):
         return total
 
     def take(self, index: Array) -> Self:
-        """The rows at ``index``, in that order, with their children."""
         index = np.ascontiguousarray(index, np.int64)
-        taken: list[Any] = []
+        columns: list[Any] = []
         for value in astuple(self):
             if isinstance(value, Ragged):
-                taken.append(value.take(index))
+                columns.append(value.take(index))
             elif isinstance(value, ChildRows):
                 counts, rows = value
                 starts = starts_of(counts)
                 chosen = _expand(starts, counts.astype(np.int64, copy=False), index)
-                taken.append(ChildRows(counts[index], rows.take(chosen)))
+                columns.append(ChildRows(counts[index], rows.take(chosen)))
             else:
-                taken.append(None if value is None else value[index])
-        return type(self)(*taken)
+                columns.append(None if value is None else value[index])
+        return type(self)(*columns)
 
     def part(self, start: int, end: int) -> Self:
         """The rows from ``start`` up to ``end``, with their children; shares the arrays."""
@@ -206,6 +185,13 @@ class ColumnTable(msgspec.Struct, frozen=True, eq=False, rename=_STORED):
             else:
                 cut.append(None if value is None else value[start:end])
         return type(self)(*cut)
+
+    def cast(self, table: type[Rows], **columns: Any) -> Rows:
+        """The rows as another kind of table, whose fields are of here or among ``columns``."""
+        return table(*(
+            columns[name] if name in columns else getattr(self, name)
+            for name in table.__struct_fields__
+        ))  # fmt: skip
 
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:
@@ -269,14 +255,14 @@ class ColumnTable(msgspec.Struct, frozen=True, eq=False, rename=_STORED):
 
 def _joined_children(parts: Sequence[ColumnTable], values: Sequence[Any]) -> Any:
     """Join children of tables, some of which may lack theirs."""
-    there = [value for value in values if value is not None]
-    if not there:
+    present = [value for value in values if value is not None]
+    if not present:
         return None
     counts = [
         np.zeros(len(part), np.int64) if value is None else value.counts
         for part, value in zip(parts, values, strict=True)
     ]
-    rows = [value.rows for value in there]
+    rows = [value.rows for value in present]
     return ChildRows(np.concatenate(counts), type(rows[0]).concat(rows))
 
 
@@ -294,16 +280,15 @@ class _Field(NamedTuple):
 
 @cache
 def _fields(table: type[ColumnTable]) -> list[_Field]:
-    """Return the fields of a table, in their order."""
-    found = []
+    fields = []
     for each in msgspec.structs.fields(table):
-        named = [kind for kind in get_args(each.type) if kind is not type(None)]
+        kinds = [kind for kind in get_args(each.type) if kind is not type(None)]
         optional = type(None) in get_args(each.type)
-        kind = named[0] if optional else each.type
+        kind = kinds[0] if optional else each.type
         of = get_origin(kind) or kind
         rows = get_args(kind)[0] if of is ChildRows else None
-        found.append(_Field(each.encode_name, of, rows, optional))
-    return found
+        fields.append(_Field(each.encode_name, of, rows, optional))
+    return fields
 
 
 @cache
@@ -324,12 +309,12 @@ def _stored(
     """Return of each field the path of its first array, its own path (the same one if it is a
     column), the table of its children, and whether it may be missing.
     """
-    found = []
+    places = []
     for stored, kind, rows, optional in _fields(table):
         path = prefix + stored
         mark = _MARKS.get(kind)
-        found.append((path if mark is None else path + mark, path, rows, optional))
-    return found
+        places.append((path if mark is None else path + mark, path, rows, optional))
+    return places
 
 
 _MARKS: Final = {Ragged: "$", ChildRows: "*"}
@@ -342,11 +327,11 @@ def chunk_bounds(
     """Cut rows of these sizes into runs of at most so many bytes and rows;
     at least one row each.
     """
-    ends = np.cumsum(sizes, dtype=np.int64)
+    sums = np.cumsum(sizes, dtype=np.int64)
     bounds, start = [], 0
     while start < len(sizes):
-        base = ends[start] - sizes[start]
-        end = max(start + 1, int(np.searchsorted(ends, base + bytes_max, "right")))
+        base = sums[start] - sizes[start]
+        end = max(start + 1, int(np.searchsorted(sums, base + bytes_max, "right")))
         bounds.append((start, min(end, start + rows_max)))
         start = bounds[-1][1]
     return bounds

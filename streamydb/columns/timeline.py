@@ -10,8 +10,6 @@ import numpy.typing as npt
 from streamydb.columns.record_rows import ReleasedRecords
 from streamydb.errors import InvariantViolation
 
-__all__ = ["Timeline"]
-
 Ints = npt.NDArray[np.int64]
 
 
@@ -33,11 +31,9 @@ class Timeline(NamedTuple):
 
     @classmethod
     def unpacked(cls, data: bytes) -> Timeline:
-        """Return what was packed."""
         return cls(*np.frombuffer(data, "<i8").reshape(len(cls._fields), -1))
 
     def packed(self) -> bytes:
-        """Return it as bytes."""
         return np.stack(self).astype("<i8").tobytes()
 
     def at(self, ends: Ints) -> Ints:

@@ -12,12 +12,7 @@ from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.invariants import Seam
 from streamydb.columns.jit import inlined, kernel
-from streamydb.columns.table import Array, Bytes, ColumnTable, Ragged
-
-__all__ = [
-    "KEYS_FACT", "VALUE_FACTS", "ValueLimits", "ValueRows", "Verdicts", "WrittenValues",
-    "wrong_value",
-]  # fmt: skip
+from streamydb.columns.table import Array, Bytes, ChildRows, ColumnTable, Ragged
 
 Ints = npt.NDArray[np.int64]
 
@@ -40,8 +35,7 @@ class ValueRows(ColumnTable, frozen=True):
     text: Ragged
 
     def of_keys(self, keys: Ragged) -> WrittenValues:
-        """Return the values with their keys."""
-        return WrittenValues(self.tag, self.number, self.version, keys, self.text)
+        return self.cast(WrittenValues, key=keys)
 
 
 class WrittenValues(ColumnTable, frozen=True):
@@ -55,20 +49,18 @@ class WrittenValues(ColumnTable, frozen=True):
 
     @classmethod
     def none(cls) -> WrittenValues:
-        """A table without rows."""
         return cls.deletes([])
 
     @classmethod
     def deletes(cls, keys: Sequence[bytes]) -> WrittenValues:
-        """Deletes of keys."""
         n = len(keys)
         tag, number, version = np.zeros(n, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64)
         return cls(tag, number, version, Ragged.of(keys), Ragged.empty(n))
 
     def check(self, seam: Seam, seqs: tuple[int, int]) -> None:
         """Require what holds of the writes of a plan; ``seqs``: its first and its last."""
-        found = _wrong_values(ValueLimits.of(self, *seqs))
-        seam.require_none(found, VALUE_FACTS, first=seqs[0], last=seqs[1])
+        wrong = _wrong_values(ValueLimits.of(self, *seqs))
+        seam.require_none(wrong, VALUE_FACTS, first=seqs[0], last=seqs[1])
 
 
 class Verdicts(ColumnTable, frozen=True):
@@ -79,19 +71,17 @@ class Verdicts(ColumnTable, frozen=True):
 
     @classmethod
     def none(cls) -> Verdicts:
-        """A table without rows."""
         return cls(np.empty(0, np.int64), Ragged.empty())
 
     @classmethod
     def of(cls, results: Sequence[tuple[int, bytes]]) -> Verdicts:
-        """The results of some seqs."""
         seqs = np.array([seq for seq, _ in results], np.int64)
         return cls(seqs, Ragged.of([result for _, result in results]))
 
     def check(self, seam: Seam, seqs: tuple[int, int]) -> None:
         """Require what holds of the verdicts of a plan; ``seqs``: its first and its last."""
-        found = _wrong_verdict(self.seq, self.result.offsets, seqs, limits.RESULT_BYTES_MAX)
-        seam.require_none(found, _VERDICT_FACTS, first=seqs[0], last=seqs[1])
+        wrong = _wrong_verdict(self.seq, self.result.offsets, seqs, limits.RESULT_BYTES_MAX)
+        seam.require_none(wrong, _VERDICT_FACTS, first=seqs[0], last=seqs[1])
 
 
 VALUE_FACTS: Final = (VERSIONS_FACT, KEYS_FACT, VALUES_FACT)
@@ -112,7 +102,6 @@ class ValueLimits(NamedTuple):
 
     @classmethod
     def of(cls, rows: WrittenValues, low: int, high: int) -> ValueLimits:
-        """Take them from a table."""
         return cls(
             rows.tag,
             rows.version,
@@ -130,9 +119,9 @@ def wrong_value(values: ValueLimits) -> tuple[int, int]:
     """For kernels: return which of `VALUE_FACTS` is not true, and of which row; -1: all are."""
     for i in range(len(values.tags)):
         tag, version = values.tags[i], values.versions[i]
-        there = values.low <= version <= values.high
+        in_bounds = values.low <= version <= values.high
         absent = tag == p.ABSENT
-        if tag > p.EXPIRING or (absent and version != 0) or not (absent or there):
+        if tag > p.EXPIRING or (absent and version != 0) or not (absent or in_bounds):
             return 0, i
         length = values.keys[i + 1] - values.keys[i]
         if length < 1 or length > values.key_bytes:
@@ -159,3 +148,65 @@ def _wrong_verdict(
         if length < 1 or length > result_bytes:
             return 1, i
     return -1, -1
+
+
+class PlaceRows(ColumnTable, frozen=True):
+    """The places of writes, in order.
+
+    ``seq``, ``ts_ms`` (commit time), ``partition``, ``offset``: each place. ``id``: of the
+    transaction.
+    """
+
+    seq: Ints
+    ts_ms: Ints
+    partition: Array
+    offset: Ints
+    id: Ragged
+
+
+class ReadValues(ColumnTable, frozen=True):
+    """Values that transactions have read; as `ValueRows`, with the ``key`` of each."""
+
+    tag: Bytes
+    number: Ints
+    key: Ragged
+    text: Ragged
+
+
+class ResultRows(ColumnTable, frozen=True):
+    """Results of transactions; the place and the id of each are as in `PlaceRows`.
+
+    ``special``: the finished record, where it is not that of a plain commit; else empty.
+    ``reads``: what the transaction has read.
+    """
+
+    seq: Ints
+    ts_ms: Ints
+    partition: Array
+    offset: Ints
+    id: Ragged
+    special: Ragged
+    reads: ChildRows[ReadValues]
+
+
+class ChangeRows(ColumnTable, frozen=True):
+    """Writes; the place of each and the id of its transaction are as in `PlaceRows`.
+
+    ``index``: the number of the write in its transaction, from 1. ``key``: what it writes.
+    ``before_tag``, ``before_number`` and the text ``before``: the value before it, as in
+    `ValueRows`. ``after_tag``, ``after_number`` and ``after``: the value after it.
+    """
+
+    seq: Ints
+    ts_ms: Ints
+    partition: Array
+    offset: Ints
+    index: Array
+    before_tag: Bytes
+    before_number: Ints
+    after_tag: Bytes
+    after_number: Ints
+    id: Ragged
+    key: Ragged
+    before: Ragged
+    after: Ragged

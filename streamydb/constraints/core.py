@@ -32,8 +32,7 @@ __all__ = ["Constraint", "Constraints", "DeclarationRefused", "amended", "parse"
 
 _NAME: Final = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{CONSTRAINT_NAME_CHARACTERS_MAX - 1}}}")
 _PATH: Final = re.compile(r"\$(\.[A-Za-z_][A-Za-z0-9_]*){0,8}")
-_RULES_BEFORE: Final = frozenset({"type", "min", "max", "length", "schema", "required", "unique"})
-_RULES: Final = _RULES_BEFORE | {"keys"}
+_RULES: Final = frozenset({"type", "min", "max", "length", "schema", "required", "unique", "keys"})
 _TYPES: Final[Mapping[str, Callable[[Any], bool]]] = {
     "number": is_number,
     "integer": lambda value: type(value) is int,
@@ -179,14 +178,13 @@ def _made(name: str, entry: dict[str, Any]) -> Constraint:
     )
 
 
-def amended(current: bytes | None, wanted: bytes, seq: int, *, ranges: bool = True) -> bytes | None:
+def amended(current: bytes | None, wanted: bytes, seq: int) -> bytes | None:
     """The value of the constraints' key after a `constrain` at ``seq``; None: none is left.
 
     Args:
         current: the value before.
         wanted: the canonical bytes of the field `constrain`.
         seq: the transaction's place.
-        ranges: whether a rule may count the keys of a range there (`records.begins`).
 
     Raises:
         Refused: it makes no sense; says why.
@@ -195,7 +193,7 @@ def amended(current: bytes | None, wanted: bytes, seq: int, *, ranges: bool = Tr
     entries: dict[str, Any] = {} if current is None else msgspec.json.decode(current)
     ((what, given),) = msgspec.json.decode(wanted).items()
     if what == "declare":
-        _check_declaration(given, _RULES if ranges else _RULES_BEFORE)
+        _check_declaration(given)
         name = given["name"]
         kept = {rule: given[rule] for rule in given if rule != "name"}
         entries[name] = {**kept, "since": seq}
@@ -226,8 +224,8 @@ def _validated(entries: dict[str, Any], given: dict[str, Any]) -> None:
         entry["valid"] = at
 
 
-def _check_declaration(given: dict[str, Any], rules: frozenset[str]) -> None:
-    unknown = given.keys() - rules - {"name", "prefix"}
+def _check_declaration(given: dict[str, Any]) -> None:
+    unknown = given.keys() - _RULES - {"name", "prefix"}
     _require(not unknown, f"no such rule: {', '.join(sorted(unknown))}")
     name, prefix = given.get("name"), given.get("prefix")
     _require(type(name) is str and _NAME.fullmatch(name) is not None,
@@ -235,7 +233,7 @@ def _check_declaration(given: dict[str, Any], rules: frozenset[str]) -> None:
              "digits, _ and -")  # fmt: skip
     _require(type(prefix) is str and len(prefix.encode()) <= KEY_BYTES_MAX, "prefix is a text")
     _require(type(prefix) is str and not prefix.startswith(RESERVED), "keys with $ are reserved")
-    _require(bool(given.keys() & rules), f"give a rule: {', '.join(sorted(rules))}")
+    _require(bool(given.keys() & _RULES), f"give a rule: {', '.join(sorted(_RULES))}")
     if "type" in given:
         known = type(given["type"]) is str and given["type"] in _TYPES
         _require(known, f"type is one of {', '.join(_TYPES)}")

@@ -27,9 +27,9 @@ from streamydb.facade.request import Request
 from streamydb.facade.waiting import BODY_LEFT_S, await_within
 from streamydb.limits import DEPTH_MAX, VALUE_BYTES_MAX
 from streamydb.records import Rejection, canonical, decode
-from streamydb.records.depth import deeper_than
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.problems import problem_of_rejection
+from streamydb.records.values import deeper_than
 
 _Body = TypeVar("_Body")
 

@@ -23,13 +23,13 @@ from streamydb.kafka.admin import TopicsError
 from streamydb.kafka.clients import MESSAGES, appender
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError, TopicMissingError, TopicReader
-from streamydb.records.begins import NOWHERE, Begins
+from streamydb.records.begins import Begins
 from streamydb.records.formats import FORMAT, UNREADABLE, later_format
 from streamydb.records.generation import FIRST, generation_of
 
 __all__ = ["FACTS", "Founding", "facts_of", "merged", "recall", "record", "renew"]
 
-FACTS: Final = ("partitions", "id_window", "digest_interval", "constraints", "grouping")
+FACTS: Final = ("partitions", "id_window", "digest_interval", "grouping")
 """The names of the facts."""
 
 _KEY: Final = b"founding"
@@ -44,7 +44,6 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
         partitions: of the log when it was created.
         id_window: for how many seqs an id is remembered.
         digest_interval: transactions from one digest to the next.
-        constraints: whether it was created for constraints.
         grouping: of the first pipeline; another pipeline may have another one.
         begins: from where in the log on the rules hold that releases have added.
         changes: partitions that the topic of the changes began with, by Kafka's id of it: one that
@@ -59,9 +58,8 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int | None = None
     id_window: int | None = None
     digest_interval: int | None = None
-    constraints: bool | None = None
     grouping: str | None = None
-    begins: Begins = NOWHERE
+    begins: Begins = Begins()
     changes: dict[str, int] = msgspec.field(default_factory=dict)
     lacking: frozenset[str] = frozenset()
     generations: tuple[str, ...] = ()

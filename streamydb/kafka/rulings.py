@@ -102,7 +102,7 @@ class RulingTopic:
         self.refresh()
 
     def adopt(self, faults: Callable[[], Iterable[Fault]]) -> None:
-        """Once, take over what releases without rulings have aborted."""
+        """Once, rule on the faults that dead letters or a backup tell of."""
         self.refresh()
         if not self._book.adopted:
             self.rule(faults(), 0)
@@ -141,7 +141,7 @@ def rulings(connection: Mapping[str, str], database: str, log_id: str) -> Ruling
 
 
 def aborted_before(connection: Mapping[str, str], database: str) -> list[Fault]:
-    """Return the faults that releases without rulings have aborted, by the dead letters, which are
+    """Return the faults that the dead letters tell of, where the rulings were deleted: letters are
     kept for good.
     """
     found = []

@@ -149,9 +149,9 @@ def _differences(plan: TopicPlan, topic: TopicDescription) -> Iterator[str]:
         yield f"replication: {topic.replication}, asked for {plan.replication}"
     for name, value in plan.settings.items():
         if name == "retention.ms" and plan.name.endswith(".feedback"):
-            continue  # a day, in earlier releases: the pipeline's start mends it
+            continue  # the pipeline's start mends it
         if name == COMPRESSION:
-            continue  # the producer's, in earlier releases: `streamydb doctor` names the command
+            continue  # `streamydb doctor` names the command
         found = topic.settings.get(name)
         if found != value:
             is_loading = (name, found) == (STAMPS, LOADING) and plan.name.endswith(".transactions")

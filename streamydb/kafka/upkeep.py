@@ -25,8 +25,6 @@ _EVERY_RECORD = "1"
 def keep_until_read(client_config: Mapping[str, str], topic: str) -> bool:
     """Have Kafka keep all records of a feedback topic; return True if that changed a setting.
 
-    In earlier releases Kafka deleted them after a day, read or not.
-
     Raises:
         TopicsError: the cluster refuses or does not answer.
     """

@@ -41,8 +41,8 @@ class Base(msgspec.Struct, frozen=True):
     ``state``: of the shard, as if it had read the log up to the plan's last record and had no plan
     in flight; its ``values`` name the position of the file, without blobs. ``id_tables``: the
     tables that have all ids which the shard remembers. ``read``: how far the shard had read the
-    log then, which is at least that far; None: an earlier release made the base. A later run of
-    the pipeline sees by it if the log still is the one that was executed.
+    log then, which is at least that far. A later run of the pipeline sees by it if the log still is
+    the one that was executed.
     """
 
     state: ShardState
@@ -64,8 +64,7 @@ def has_base(config: ShardConfig) -> bool:
 def base_of(state: ShardState, plan: OpenPlan, id_tables: Sequence[str]) -> bytes | None:
     """Encode the base behind a plan whose feedback ``state`` has just applied.
 
-    Return None if there is none: the log has got more partitions, or an earlier release made the
-    plan.
+    Return None if there is none: the log has got more partitions.
     """
     sorter, config = state.sorter, state.config
     read = sorter.partitions.get(0)

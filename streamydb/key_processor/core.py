@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.plans import FIRST_SHAPE, Life, PlanShape
+from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.readers import ToExecutor, ToShard
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor import checks
@@ -102,7 +102,7 @@ class KeyTransactionProcessor:
         self._withdrawals = Withdrawals(meta, blobs, self._ids, self._sorter)
         granter = Granter(shard, config.shards, self._values, self._ids)
         rest = granter, self._removals, self._known, self._withdrawals
-        self._granter = PlanGranter(meta, shard, life.begins, *rest)
+        self._granter = PlanGranter(meta, shard, *rest)
         self._progress = Progress(meta, shard)
         digests = meta.digests, config.digest_interval, shard, self._values, meta.applied()
         self._digests = ShardDigests(*digests, config.shards)
@@ -132,7 +132,7 @@ class KeyTransactionProcessor:
         if meta.open is not None:
             emitted += self._known.next_turn(meta.open)
         elif self._sizes.known:
-            emitted += self._plan(meta.shape or FIRST_SHAPE)
+            emitted += self._plan(meta.shape)
         else:
             emitted += (meta.emit(self._shard, part) for part in self._sizes.announcement())
         self._save()

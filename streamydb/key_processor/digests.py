@@ -56,22 +56,11 @@ class ShardDigests:
         self._values = values
         self.state = state or self._begun(interval, resolved)
 
-    def restart(self, resolved: int) -> None:
-        """Begin anew from the values, when writes were applied without their changes of the
-        digest.
-        """
-        self.state = self._begun(self.state.interval, resolved)
-
     def end_plan(
         self, plan: OpenPlan, parts: Iterable[Feedback], verdicts: Verdicts, incarnation: str
     ) -> DigestRecords | None:
         """Fold in the feedback of a plan; return the digests of the intervals that it has ended."""
-        deltas = [*(part.deltas for part in parts), plan.deltas]
-        known = [part for part in deltas if part is not None]
-        if len(known) < len(deltas):
-            self.restart(plan.seq)  # an earlier release executed this plan
-            return None
-        self.add_plan(known, verdicts)
+        self.add_plan([*(part.deltas for part in parts), plan.deltas], verdicts)
         return self.over(plan.seq, incarnation, plan.digest_times(self.state.interval))
 
     def add_plan(

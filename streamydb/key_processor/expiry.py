@@ -21,13 +21,12 @@ from streamydb.columns.blobs import BlobStore
 from streamydb.columns.digest import item_lanes
 from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.messages import KeyRemovals
-from streamydb.columns.output_rows import ChangeRows
 from streamydb.columns.plans import OpenPlan
 from streamydb.columns.record_rows import TimedRecords
 from streamydb.columns.scans import first_name
 from streamydb.columns.table import ColumnTable, Ragged, chunk_bounds
 from streamydb.columns.timeline import Timeline
-from streamydb.columns.value_rows import ValueRows, WrittenValues
+from streamydb.columns.value_rows import ChangeRows, ValueRows, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.values import ShardValues
 from streamydb.planner.plan import Plan
@@ -123,8 +122,6 @@ class Removals:
         Raises:
             InvariantViolation: the state lacks them.
         """
-        if plan.ended < 0:  # an earlier release made it
-            yield [key for due in self._values.due(plan.ts) for _, key in due]
         yield from _Ended(self._blobs).parts(plan.ended)
 
     def forget_ended(self, plan: OpenPlan) -> None:

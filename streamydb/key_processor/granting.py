@@ -19,7 +19,6 @@ from streamydb.key_processor.known_outputs import KnownOutputs, partition_of
 from streamydb.key_processor.state import Emitted, ShardState
 from streamydb.key_processor.withdrawals import Withdrawals
 from streamydb.planner.core import PlannedRecords
-from streamydb.records.begins import VALUES_BOUNDED, Begins
 
 __all__ = ["PlanGranter"]
 
@@ -28,11 +27,10 @@ _ANY_BYTES: Final = 1 << 62
 
 @dataclass(slots=True, frozen=True)
 class PlanGranter:
-    """Grants the plans of one shard; ``begins``: from where on rules hold."""
+    """Grants the plans of one shard."""
 
     meta: ShardState
     shard: int
-    begins: Begins
     granter: Granter
     removals: Removals
     known: KnownOutputs
@@ -44,9 +42,7 @@ class PlanGranter:
         """Emit what is known of a plan without execution, and what is granted of it."""
         meta, shards = self.meta, self.meta.config.shards
         silent = meta.role.is_silent(plan.after)
-        first = int(released.partition[0]), int(released.offset[0])
-        bounded = self.begins.holds(VALUES_BOUNDED, *first)
-        slots = self.granter.read(released, planned, bounded=bounded)
+        slots = self.granter.read(released, planned)
         timeline = Timeline.of(released) if meta.expires or _may_end(released) else None
         turn_bytes_max = shape.turn_bytes_max(shards)
         if timeline is not None and meta.expires:

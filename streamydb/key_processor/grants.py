@@ -43,15 +43,13 @@ class OwnSlots(NamedTuple):
     """The slots of a plan whose keys live here, those keys, and their values.
 
     ``omitted``: the plan is one transaction whose values are too many bytes, so they are absent,
-    but for the database's own. ``bounded``: a transaction may meet `TRANSACTION_VALUES_BYTES_MAX`
-    bytes of values only.
+    but for the database's own.
     """
 
     owned: Ints
     keys: Ragged
     values: ValueRows
     omitted: bool
-    bounded: bool
 
     def written(self, released: ReleasedRecords, plan: Plan) -> set[bytes]:
         """Return the keys that the plan may write, so that it is known to whom executes it when
@@ -92,18 +90,16 @@ class Granter:
     values: ShardValues
     ids: IdWindow
 
-    def read(
-        self, released: ReleasedRecords, planned: PlannedRecords, *, bounded: bool
-    ) -> OwnSlots:
-        """Return the slots of a plan that live here; ``bounded``: see `OwnSlots`."""
+    def read(self, released: ReleasedRecords, planned: PlannedRecords) -> OwnSlots:
+        """Return the slots of a plan that live here."""
         plan, keys = planned.plan, released.keys.rows
         owned = np.flatnonzero(keys.hash[plan.first] % np.uint64(self.shards) == self.shard)
         texts = keys.key.take(plan.first[owned])
-        if len(released) == 1 and bounded and self._is_too_much(texts, int(released.ts_ms[0])):
+        if len(released) == 1 and self._is_too_much(texts, int(released.ts_ms[0])):
             system = only_system(texts, lambda rows: self.values.read(texts.take(rows)))
-            return OwnSlots(owned, texts, system, omitted=True, bounded=True)
+            return OwnSlots(owned, texts, system, omitted=True)
         values = self.values.read(texts) if planned.values is None else planned.values
-        return OwnSlots(owned, texts, values, omitted=False, bounded=bounded)
+        return OwnSlots(owned, texts, values, omitted=False)
 
     def _is_too_much(self, keys: Ragged, ts_ms: int) -> bool:
         """Return True if values that have not ended have more bytes than a transaction may meet."""
@@ -241,7 +237,6 @@ class GrantHeader:
                 feedback_bytes_max=self.shape.feedback_bytes_max,
                 alone=self.alone,
                 over=self.slots.omitted,
-                bounded=self.slots.bounded,
                 makes_max=makes_max(self.plan, self.shape),
                 times=times if chunk == 0 or self.alone else b"",
                 more=self.more,

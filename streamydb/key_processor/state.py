@@ -10,10 +10,10 @@ import msgspec
 
 from streamydb.columns.digest import DigestState
 from streamydb.columns.messages import Role
-from streamydb.columns.plans import FIRST_SHAPE, OpenPlan, PlanShape
+from streamydb.columns.plans import OpenPlan, PlanShape
 from streamydb.columns.protocol import Message
 from streamydb.columns.record_rows import ReleasedRecords
-from streamydb.columns.shards import ShardConfig, mismatch, taken_over, unreadable
+from streamydb.columns.shards import ShardConfig, mismatch, unreadable
 from streamydb.columns.sizes import SizesState
 from streamydb.errors import ConfigurationError
 from streamydb.key_processor.idwindow import IdWindowState
@@ -88,11 +88,11 @@ class CommonState(msgspec.Struct):
 class ShardState(CommonState):
     """Everything small that a shard remembers.
 
-    ``shape``: of the next plan; None in states of format 1. ``ignored``: how many blocks of
+    ``shape``: of the next plan. ``ignored``: how many blocks of
     feedback and tokens belonged to no plan in flight. ``waits``: micro-batches in a row in which no
     feedback of the plan in flight has come. ``pace``: how many records to release at most, since a
     plan was cut by the values that it touches; 0: as the shape says. ``sizes``: of all shards'
-    values; None with one shard, and in states of format 1. ``fits``: how many records of the plan
+    values; None with one shard. ``fits``: how many records of the plan
     in flight are not too much, 0: all; ``made``: bytes that a partition made at most of it, or of
     the last one. ``turn``: how many turns of it are over. ``expires``: something that ends was
     written, by a plan so far; ``ends``: the feedback of the plan in flight says so.
@@ -107,7 +107,7 @@ class ShardState(CommonState):
     resolved_offsets: dict[int, int] = {}
     role: ShardRole = msgspec.field(default_factory=ShardRole)
     digests: DigestState | None = None
-    shape: PlanShape | None = None
+    shape: PlanShape = PlanShape()
     ignored: int = 0
     waits: int = 0
     pace: int = 0
@@ -135,7 +135,7 @@ class ShardState(CommonState):
 
         ``covered``: per partition of the log, the first offset that was not released.
         """
-        shape, before = self.shape or FIRST_SHAPE, (self.seq, self.ts)
+        shape, before = self.shape, (self.seq, self.ts)
         interval = self.config.digest_interval
         self.seq, self.ts = self.seq + len(released), int(released.ts_ms[-1])
         self.plan += 1
@@ -190,7 +190,6 @@ def load(kind: type[_State], data: bytes) -> _State:
         meta = msgspec.msgpack.decode(data, type=kind)
     except UNREADABLE as error:
         raise ConfigurationError(unreadable(data, error)) from error
-    meta.config = taken_over(meta.config)
     return meta
 
 
@@ -210,6 +209,4 @@ def load_or_begin(
         meta = load(kind, data)
         if meta.config != config:
             raise ConfigurationError(mismatch(meta.config, config))
-    if meta.sorter.declares is None:
-        meta.sorter.declares = config.constraints
     return meta

@@ -53,8 +53,6 @@ class DatabaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     """For how many seqs an id is remembered; None = as the settings say."""
     digest_interval: int | None = None
     """Transactions from digest to digest; None = as the settings say."""
-    constraints: bool = False
-    """Whether it was created for constraints, as earlier releases asked for."""
     bootstrap: str | None = None
     """Kafka's address; None = the embedded broker of this home."""
     format: int = FORMAT

@@ -57,7 +57,7 @@ class Birth(NamedTuple):
         created_s: its creation time as the system tells it, in seconds since 1970. On Linux it
             moves when the clock is set.
         since_boot: the id of the machine's boot, and ticks from then on, which do not move; empty
-            on other systems, and in what earlier releases recorded.
+            on other systems.
     """
 
     created_s: float

@@ -27,7 +27,6 @@ from streamydb.columns.table import Array, Bytes, ChildRows, Ragged, starts_of
 from streamydb.parser.builder import Builder, DraftHome, DraftRecords, draft_home, draft_of
 from streamydb.parser.fault import keep, reported
 from streamydb.parser.scan import Scanned, scan
-from streamydb.records.begins import CONSTRAINTS_ANYWHERE, EXPIRY, RANGES
 from streamydb.records.names import FOLLOW_UP_PREFIX
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Place, Rulings, require_ruled
 
@@ -43,7 +42,6 @@ def compile_records(
     append_ms: Array,
     values: Sequence[bytes | None] | Ragged,
     *,
-    constraints: bool = False,
     rulings: Rulings = NO_RULINGS,
 ) -> CompiledRecords:
     """Compile one batch of log records, in the order given.
@@ -53,7 +51,6 @@ def compile_records(
         offsets: shape (n,), int64.
         append_ms: LogAppendTime of each record in ms since the epoch, shape (n,), int64.
         values: the records' values.
-        constraints: whether the database was created for constraints; in others a rule says from
             where on they can be declared.
         rulings: which records cannot be compiled, whatever this release makes of them.
 
@@ -68,7 +65,7 @@ def compile_records(
         _mark_ends(records, scanned)
     if not scanned.plain.all():
         rest = np.flatnonzero(~scanned.plain)
-        care = _Care(constraints, rulings)
+        care = _Care(rulings)
         other = _compile_with_care(
             [values[row] for row in rest.tolist()],
             list(zip(partitions[rest].tolist(), offsets[rest].tolist(), strict=True)),
@@ -146,21 +143,8 @@ def _tell_copies_apart(
 class _Care:
     """The settings of compiling record by record, and the ``faults`` that it meets."""
 
-    constraints: bool
     rulings: Rulings
     faults: list[Fault] = field(default_factory=list)
-
-    def may_declare(self, place: Place) -> bool:
-        """Return True if constraints can be declared at a place of the log."""
-        return self.constraints or self.rulings.begins.holds(CONSTRAINTS_ANYWHERE, *place)
-
-    def may_range(self, place: Place) -> bool:
-        """Return True if transactions may name ranges at a place of the log."""
-        return self.rulings.begins.holds(RANGES, *place)
-
-    def may_expire(self, place: Place) -> bool:
-        """Return True if updates may say when keys end at a place of the log."""
-        return self.rulings.begins.holds(EXPIRY, *place)
 
 
 def _compile_with_care(
@@ -168,7 +152,7 @@ def _compile_with_care(
 ) -> DraftRecords:
     """Compile the records that are not plain, one by one."""
     try:
-        return _compile_each(values, places, care)
+        return _compile_each(values)
     except STOPPING:
         raise
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
@@ -191,16 +175,11 @@ def _faulty(raw: bytes, place: Place, error: Exception, care: _Care) -> DraftRec
     return _poison(raw, name)
 
 
-def _compile_each(
-    values: Sequence[bytes | None], places: Sequence[Place], care: _Care
-) -> DraftRecords:
+def _compile_each(values: Sequence[bytes | None]) -> DraftRecords:
     builder = Builder()
-    for row, (raw, place) in enumerate(zip(values, places, strict=True)):
-        item = r.decode(raw, ranges=care.may_range(place), expiry=care.may_expire(place))
-        declares = isinstance(item, r.Transaction) and item.constrain is not _UNSET
-        if isinstance(item, r.Transaction) and declares and not care.may_declare(place):
-            builder.refuse(item.id, errors.CONSTRAINTS_OFF, keep(raw))
-        elif isinstance(item, r.Transaction):
+    for row, raw in enumerate(values):
+        item = r.decode(raw)
+        if isinstance(item, r.Transaction):
             builder.transaction(item, raw or b"")
         elif isinstance(item, r.Marker):
             builder.marker(row, item)

@@ -59,23 +59,19 @@ def parse_transactions(
     shards: int,
     *,
     whole: bool = False,
-    constraints: bool = False,
     rulings: Rulings = NO_RULINGS,
     hashes: bool = False,
 ) -> Iterator[Routed[LogRecords]]:
     """Compile log records; keys and positions go to every shard, the payload to its home shard.
 
     ``whole``: payloads travel as they are, even if they compile to steps (`grouping=single`).
-    ``constraints``: whether it was created for constraints. ``rulings``: as they are given.
-    ``hashes``: as `LogRecords` has them.
+    ``rulings``: as they are given. ``hashes``: as `LogRecords` has them.
 
     Raises:
         UnruledFaults: our own code failed on records that nobody has ruled on.
 
     """
-    table = compile_records(
-        partitions, offsets, append_ms, values, constraints=constraints, rulings=rulings
-    )
+    table = compile_records(partitions, offsets, append_ms, values, rulings=rulings)
     if whole:
         counts, home = table.home
         given = values.tolist() if isinstance(values, Ragged) else values

@@ -86,7 +86,6 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
     add("--shards", type=int, help="slices of the keys; `streamydb resize` changes them")
     add("--partitions", type=int, help="of the log when the database was created [as it is now]")
     add("--grouping", choices=("planner", "single"))
-    add("--constraints", action="store_true", default=None, help=argparse.SUPPRESS)
     add(
         "--gear",
         choices=("micro-batch", "both"),

@@ -66,7 +66,7 @@ class FeedbackKeeper(Background):
         self._pull = pull
 
     def _run(self) -> None:
-        """Repair the settings that an earlier release left, then delete now and then."""
+        """Repair the topic's settings, then delete now and then."""
         self._try(self._mend)
         wait_s = _FIRST_S
         while not self._stop.wait(wait_s):

@@ -1,9 +1,10 @@
 """A pipeline's start takes the founding facts from the database itself.
 
-They lie beside the log (`streamydb.kafka.foundation`). A database of an earlier release has no such
-record: the first start takes the facts from its checkpoint, or from the messages of pipelines, or
-from the log where that leaves no doubt, and records them. It also records where the rules of this
-release begin: what earlier releases may have executed keeps its meaning.
+They lie beside the log (`streamydb.kafka.foundation`). A new database has no such record, and one
+whose topic somebody has deleted has none either: the first start takes the facts from its
+checkpoint, or from the messages of pipelines, or from the log where that leaves no doubt, and
+records them. It also records where the rules of this release begin: what a release without them
+may have executed keeps its meaning.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def begun(facts: Founding, log_topic: TopicDescription, results: TopicDescriptio
     """Return these facts, with a place for every rule of this release that has none yet.
 
     Where nothing was ever executed, rules hold from the beginning; otherwise from where the log
-    ends now, before which an earlier release may have executed everything.
+    ends now, before which a release without the rule may have executed everything.
     """
     ends = dict(enumerate(log_topic.ends)) if any(results.ends) else {}
     begins = Begins(dict.fromkeys(facts.begins.missing(), ends))
@@ -118,8 +119,6 @@ def of_terms(known_log: str, terms: str) -> Founding:
         for name in ("partitions", "id_window", "digest_interval")
         if named.get(name, "").isdigit()
     }
-    if named.get("constraints") in ("True", "False"):
-        facts["constraints"] = named["constraints"] == "True"
     return Founding(log=known_log, **facts)
 
 

@@ -150,7 +150,6 @@ class Parser:
             values,
             config.shards,
             whole=config.grouping == "single",
-            constraints=config.constraints,
             rulings=self._rulings,
             hashes=self._spool.folder is not None,
         )

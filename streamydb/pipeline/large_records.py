@@ -2,7 +2,7 @@
 
 Kafka's client unpacks a record before anybody can judge it, and Spark copies it some times, so such
 a record ends a JVM whose heap is too small. A log that is made by this release takes none
-(`kafka.topic_plans.UNPACKED`), but one of an earlier release may have some. When the JVM has ended,
+(`kafka.topic_plans.UNPACKED`), but one whose setting was changed may. When the JVM has ended,
 `note` looks for them in what it was reading. The next start has the room for the largest, and gives
 it a verdict at its position, as every other replay of the log does.
 """

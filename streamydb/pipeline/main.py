@@ -265,7 +265,7 @@ def _find(config: PipelineConfig) -> _Found:
 def _tell_made(made: list[str], names: TopicNames, pipeline: str) -> None:
     """Tell which topics were created, and which of them somebody has deleted before.
 
-    A database of an earlier release lacks them all; a pipeline with a new name lacks its feedback.
+    A new database lacks them all; a pipeline with a new name lacks its feedback.
     """
     if made:
         log.info("created %s", ", ".join(made))

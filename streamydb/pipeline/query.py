@@ -94,7 +94,7 @@ def build_query(
     """
     shards = database.shards
     spark.conf.set(SHUFFLE_PARTITIONS, str(shards))
-    life = Life(uuid.uuid4().hex[:16], PlanShape(records_max=config.plan_limit), rulings.begins)
+    life = Life(uuid.uuid4().hex[:16], PlanShape(records_max=config.plan_limit))
     spool = _spool(spark, life)
     parser = hosts.Parser(database, rulings, spool)
     modules = FolderModules(config.procedures)

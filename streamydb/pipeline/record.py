@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from streamydb.columns.protocol import FORMAT, READABLE
-from streamydb.columns.shards import ShardConfig, taken_over
+from streamydb.columns.protocol import FORMAT
+from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
 from streamydb.local.file_lock import write_whole
 from streamydb.local.folder import CHECKPOINT_RECORD
@@ -51,7 +51,6 @@ def recorded_config(
         settings.grouping,
         digest_interval=settings.digest_interval,
         name=name,
-        constraints=settings.constraints,
     )
     recorded = read_record(checkpoint)
     if recorded is None:
@@ -62,7 +61,6 @@ def recorded_config(
         return given
     told = "partitions" in settings.model_fields_set
     _refuse_drift(path, recorded, given, partitions=told)
-    _write_record(path, recorded)  # in this release's format: an earlier one refuses it from now on
     return recorded
 
 
@@ -84,11 +82,11 @@ def read_record(checkpoint: Path) -> ShardConfig | None:
         return None
     try:
         found = msgspec.json.decode(data, type=dict[str, Any])
-        if found.get("format") not in READABLE:
+        if found.get("format") != FORMAT:
             what = f"{path} was written with format {found.get('format')}, this release has"
             fix = "run the matching release, or rebuild from the log (docs/upgrading.md)"
             raise ConfigurationError(f"{what} {FORMAT}; {fix}")
-        return taken_over(msgspec.convert(found, ShardConfig))
+        return msgspec.convert(found, ShardConfig)
     except UNREADABLE as error:
         raise ConfigurationError(f"{path} cannot be read ({error}); {REBUILD}") from error
 
@@ -171,7 +169,7 @@ def require_own(checkpoint: Path, database: str, log: str) -> None:
 def _noted(path: Path, known: str) -> str:
     """Return the id that a checkpoint has noted.
 
-    A new checkpoint has noted none, nor has one of an earlier release: then it is the known one.
+    A new checkpoint has noted none: then it is the known one.
     """
     return path.read_text("utf-8").strip() if path.exists() else known
 
@@ -199,15 +197,7 @@ def _refuse_drift(
     ``partitions``: somebody has said how many the log began with. If nobody has, the number is the
     present one, and the log may have grown.
     """
-    names = (
-        "database",
-        "shards",
-        "id_window",
-        "grouping",
-        "constraints",
-        "digest_interval",
-        "name",
-    )
+    names = ("database", "shards", "id_window", "grouping", "digest_interval", "name")
     for name in (*names, "partitions") if partitions else names:
         old, new = getattr(recorded, name), getattr(given, name)
         if old != new:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from streamydb.errors import ReadModelError
 from streamydb.kafka.source import ChangesExpiredError, SourceError
 from streamydb.read_model.copies import copy_to
-from streamydb.read_model.core import Resolved
+from streamydb.read_model.core import ResolvedPoint
 from streamydb.read_model.errors import (
     SnapshotAhead,
     SnapshotGone,
@@ -40,19 +40,19 @@ from streamydb.read_model.errors import (
 from streamydb.read_model.load import load
 from streamydb.read_model.model import ReadModel
 from streamydb.read_model.snapshot import Entry, Snapshot, Version
-from streamydb.read_model.verify import Comparison, verify
+from streamydb.read_model.verify import ModelComparison, verify
 
 if TYPE_CHECKING:
     from streamydb.read_model.follower import Follower
 
 __all__ = [
     "ChangesExpiredError",
-    "Comparison",
     "Entry",
     "Follower",
+    "ModelComparison",
     "ReadModel",
     "ReadModelError",
-    "Resolved",
+    "ResolvedPoint",
     "Snapshot",
     "SnapshotAhead",
     "SnapshotGone",

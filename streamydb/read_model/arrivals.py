@@ -13,8 +13,6 @@ from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.table import Bytes
 from streamydb.read_model.rows import Ints, key_bytes_of, key_of, seq_of, ts_of
 
-__all__ = ["Seen", "Steps", "enter", "fresh", "parted", "times_of", "unresolved"]
-
 Words = npt.NDArray[np.uint64]
 
 _SEED: Final = 0x9E3779B97F4A7C15
@@ -34,7 +32,7 @@ class Steps(NamedTuple):
     seq: Ints
 
 
-class Seen(NamedTuple):
+class Arrivals(NamedTuple):
     """A table of versions that are stored and not resolved yet; a zero hash: a free place.
 
     It may hold what is not stored, and two versions may look alike: it says where to look.
@@ -65,23 +63,23 @@ def parted(rows: Ints, partitions: Ints, resolved: Ints, steps: Steps) -> tuple[
 
     ``rows``: of each record, 0 where it is no change. ``resolved``: of each partition, before.
     """
-    new, own = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
+    new, own_rows = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
     again = np.empty(len(rows), np.int64)
-    known = resolved.copy()
-    n, repeats, step = 0, 0, 0
+    bounds = resolved.copy()
+    n, repeats, turn_number = 0, 0, 0
     for i in range(len(rows)):
-        while step < len(steps.record) and steps.record[step] <= i:
-            known[steps.partition[step]] = steps.seq[step]
-            step += 1
+        while turn_number < len(steps.record) and steps.record[turn_number] <= i:
+            bounds[steps.partition[turn_number]] = steps.seq[turn_number]
+            turn_number += 1
         if rows[i] == 0:
             continue
-        if seq_of(rows[i]) <= known[partitions[i]]:
+        if seq_of(rows[i]) <= bounds[partitions[i]]:
             again[repeats] = rows[i]
             repeats += 1
         else:
-            new[n], own[n] = rows[i], partitions[i]
+            new[n], own_rows[n] = rows[i], partitions[i]
             n += 1
-    return new[:n], own[:n], again[:repeats]
+    return new[:n], own_rows[:n], again[:repeats]
 
 
 @kernel
@@ -90,10 +88,10 @@ def times_of(rows: Ints, partitions: Ints, count: int) -> Ints:
     them, and not many more. ``count``: of partitions.
     """
     out = np.empty((len(rows), 2), np.int64)
-    told = np.full((count, 2), -1, np.int64)
+    times = np.full((count, 2), -1, np.int64)
     n = 0
     for i in range(len(rows)):
-        ts_ms, seq, last = ts_of(rows[i]), seq_of(rows[i]), told[partitions[i]]
+        ts_ms, seq, last = ts_of(rows[i]), seq_of(rows[i]), times[partitions[i]]
         if ts_ms != last[0] or seq < last[1]:
             last[0], last[1] = ts_ms, seq
             out[n, 0], out[n, 1] = ts_ms, seq
@@ -104,57 +102,57 @@ def times_of(rows: Ints, partitions: Ints, count: int) -> Ints:
 @leaf
 def _hash(row: int) -> np.uint64:
     """The hash of a row's key and seq; never 0."""
-    start, left = key_of(row), key_bytes_of(row)
-    h = mix(np.uint64(_SEED) ^ np.uint64(seq_of(row))) ^ np.uint64(left)
-    while left > 0:
+    start, length = key_of(row), key_bytes_of(row)
+    h = mix(np.uint64(_SEED) ^ np.uint64(seq_of(row))) ^ np.uint64(length)
+    while length > 0:
         word = ordered_at(start)
-        if left < _WORD_BYTES:
-            word = word >> np.uint64(8 * (_WORD_BYTES - left))
+        if length < _WORD_BYTES:
+            word = word >> np.uint64(8 * (_WORD_BYTES - length))
         h = mix(h ^ word) + np.uint64(_SEED)
         start += _WORD_BYTES
-        left -= _WORD_BYTES
+        length -= _WORD_BYTES
     return h | np.uint64(1)
 
 
 @leaf
-def _enter(seen: Seen, h: np.uint64, seq: int, partition: int) -> bool:
+def _enter(table: Arrivals, h: np.uint64, seq: int, partition: int) -> bool:
     """Put an entry in the table, unless it is there; True if one looks alike.
 
     What looks alike in another partition is another entry: it is resolved at another time.
     """
     alike = False
-    mask = np.uint64(len(seen.hashes) - 1)
+    mask = np.uint64(len(table.hashes) - 1)
     at = (h >> np.uint64(8)) & mask
-    while seen.hashes[at] != 0:
-        if seen.hashes[at] == h and seen.seqs[at] == seq:
+    while table.hashes[at] != 0:
+        if table.hashes[at] == h and table.seqs[at] == seq:
             alike = True
-            if seen.partitions[at] == partition:
+            if table.partitions[at] == partition:
                 return True
         at = (at + np.uint64(1)) & mask
-    seen.hashes[at], seen.seqs[at], seen.partitions[at] = h, seq, partition
+    table.hashes[at], table.seqs[at], table.partitions[at] = h, seq, partition
     return alike
 
 
 @kernel
-def enter(seen: Seen, rows: Ints, partitions: Ints) -> Bytes:
+def enter(table: Arrivals, rows: Ints, partitions: Ints) -> Bytes:
     """Note rows in a table that has room for them; mark those that may have been there."""
     out = np.zeros(len(rows), np.uint8)
     for i in range(len(rows)):
-        out[i] = _enter(seen, _hash(rows[i]), seq_of(rows[i]), partitions[i])
+        out[i] = _enter(table, _hash(rows[i]), seq_of(rows[i]), partitions[i])
     return out
 
 
 @kernel
-def unresolved(seen: Seen, resolved: Ints, more: int) -> Seen:
+def unresolved(table: Arrivals, resolved: Ints, more: int) -> Arrivals:
     """A table of the entries that are not resolved in their partition, with room for more."""
-    left = more
-    for i in range(len(seen.hashes)):
-        left += seen.hashes[i] != 0 and seen.seqs[i] > resolved[seen.partitions[i]]
+    count = more
+    for i in range(len(table.hashes)):
+        count += table.hashes[i] != 0 and table.seqs[i] > resolved[table.partitions[i]]
     size = 1
-    while size < _ROOM * left:
+    while size < _ROOM * count:
         size *= 2
-    out = Seen(np.zeros(size, np.uint64), np.empty(size, np.int64), np.empty(size, np.int64))
-    for i in range(len(seen.hashes)):
-        if seen.hashes[i] != 0 and seen.seqs[i] > resolved[seen.partitions[i]]:
-            _enter(out, seen.hashes[i], seen.seqs[i], seen.partitions[i])
+    out = Arrivals(np.zeros(size, np.uint64), np.empty(size, np.int64), np.empty(size, np.int64))
+    for i in range(len(table.hashes)):
+        if table.hashes[i] != 0 and table.seqs[i] > resolved[table.partitions[i]]:
+            _enter(out, table.hashes[i], table.seqs[i], table.partitions[i])
     return out

@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from streamydb.read_model.rows import FOOT_BYTES, HEAD_BYTES, INDEX_BYTES, Ints
 
-__all__ = ["PART", "Parts", "fits", "no_parts", "packed", "unpacked", "view_of"]
-
 PART: Final = np.dtype(
     [("id", "<i8"), ("run", "<i8"), ("address", "<i8"), ("length", "<i8"), ("rows", "<i8"),
      ("extra", "<i8"), ("due", "<i8"), ("newest", "<i8")]
@@ -29,12 +27,10 @@ Parts = npt.NDArray[Any]
 
 
 def no_parts() -> Parts:
-    """A run without parts."""
     return np.empty(0, PART)
 
 
 def packed(runs: Sequence[Parts]) -> bytes:
-    """The list as it is stored."""
     parts = np.concatenate([no_parts(), *runs])
     parts["run"] = np.repeat(np.arange(len(runs)), [len(run) for run in runs])
     parts["address"] = 0
@@ -42,7 +38,6 @@ def packed(runs: Sequence[Parts]) -> bytes:
 
 
 def unpacked(data: bytes) -> Parts:
-    """The parts of a list that was stored."""
     return np.frombuffer(data, PART).copy()
 
 
@@ -55,7 +50,7 @@ def fits(parts: Parts) -> bool:
 def view_of(runs: Sequence[Parts]) -> Ints:
     """The runs as kernels take them; see `lookup`."""
     parts = np.concatenate([no_parts(), *runs])
-    ends = np.cumsum([len(run) for run in runs], dtype=np.int64)
+    offsets = np.cumsum([len(run) for run in runs], dtype=np.int64)
     newest = [int(run["newest"].max()) for run in runs]
     places = np.stack([parts["address"], parts["length"], parts["rows"]], axis=1)
-    return np.concatenate([[len(runs), 0], ends, newest, places.ravel()]).astype(np.int64)
+    return np.concatenate([[len(runs), 0], offsets, newest, places.ravel()]).astype(np.int64)

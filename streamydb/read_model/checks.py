@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from streamydb.columns.invariants import HANDED_ON, Seam
 
-__all__ = ["progressed"]
-
 _BATCH = Seam("read_model", HANDED_ON, "a batch")
 
 

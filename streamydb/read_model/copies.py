@@ -16,8 +16,6 @@ from streamydb.local.scratch import scratch
 if TYPE_CHECKING:
     from streamydb.read_model.model import ReadModel
 
-__all__ = ["copy_to", "drafted"]
-
 _SHARED: Final = 0o777
 """Facades of other users read it, as far as the process's mask lets them."""
 

@@ -29,7 +29,7 @@ from streamydb.kafka.source import SourceError
 from streamydb.limits import ID_BYTES_MAX, INTEGER_MAX, KEY_BYTES_MAX
 from streamydb.read_model import checks
 from streamydb.read_model.arrivals import Steps, fresh, parted, times_of
-from streamydb.read_model.progress import PartitionProgress, Resolved, TopicProgress
+from streamydb.read_model.progress import PartitionProgress, ResolvedPoint, TopicProgress
 from streamydb.read_model.recognise import UNRECOGNISED, recognised
 from streamydb.read_model.rows import Ints, pack_row
 from streamydb.records import Resolved as ResolvedRecord
@@ -38,7 +38,7 @@ from streamydb.records.formats import FORMAT, UNREADABLE, not_read
 
 __all__ = [
     "PartitionProgress",
-    "Resolved",
+    "ResolvedPoint",
     "Retention",
     "StoreBatch",
     "TopicProgress",
@@ -101,41 +101,40 @@ class Retention:
     seqs: float
 
     def __post_init__(self) -> None:
-        """Refuse what is no length."""
         for name, length in (("retention_s", self.seconds), ("retention_seqs", self.seqs)):
             if math.isnan(length) or length < 0:
                 raise ValueError(f"{name} must be 0 or more, not {length}")
 
-    def bounds(self, latest: Resolved) -> tuple[int, int]:
+    def bounds(self, latest: ResolvedPoint) -> tuple[int, int]:
         """The seq, and the time in ms, up to which snapshots may go; negative: none may."""
         if math.inf in (self.seconds, self.seqs):
             return -1, -1
         return latest.seq - int(self.seqs), latest.ts_ms - int(self.seconds * 1000)
 
 
-class _Source(msgspec.Struct, gc=False):
+class _SourceFields(msgspec.Struct, gc=False):
     db: str
     seq: int
 
 
-class _Transaction(msgspec.Struct, gc=False):
+class _TransactionFields(msgspec.Struct, gc=False):
     id: str
 
 
-class _Change(msgspec.Struct, gc=False):
+class _ChangeFields(msgspec.Struct, gc=False):
     """The part of `streamydb.records.Change` that a read model needs."""
 
     op: str
     after: msgspec.Raw
     ts_ms: int
-    source: _Source
-    transaction: _Transaction
+    source: _SourceFields
+    transaction: _TransactionFields
     expires_ms: int | None = None
     format: int = FORMAT
 
 
 _NULL: Final = b"null"
-_decode_change = msgspec.json.Decoder(_Change).decode
+_decode_change = msgspec.json.Decoder(_ChangeFields).decode
 _decode_resolved = msgspec.json.Decoder(ResolvedRecord).decode
 
 
@@ -144,11 +143,9 @@ def plan(
 ) -> StoreBatch:
     """Return the writes that follow from reading some records.
 
-    Args:
-        records: each partition's in order; those before its position are left out.
-        ends: partitions that were read to an end, which may lie behind control records.
-        progress: how far the topic was read before; not changed.
-        database: the name that the records must have.
+    ``records``: each partition's in order; those before its position are left out. ``ends``:
+    partitions that were read to an end, which may lie behind control records. ``progress``: how far
+    the topic was read before; not changed.
 
     Raises:
         RecordError: a record of ours is not what this topic holds.
@@ -262,20 +259,20 @@ def single_change(key: bytes, value: bytes, database: str) -> bytes:
 
 def _resolve(batch: StoreBatch, part: PartitionProgress, value: bytes) -> None:
     try:
-        found = _decode_resolved(value)
+        resolved = _decode_resolved(value)
     except UNREADABLE as fault:
         raise not_read(value, "resolved", fault) from fault
-    if found.resolved < 0 or found.ts_ms < 0:
+    if resolved.resolved < 0 or resolved.ts_ms < 0:
         raise RecordError("its seq or timestamp is negative")
-    offsets = {int(q): offset for q, offset in found.offsets.items()}
+    offsets = {int(q): offset for q, offset in resolved.offsets.items()}
     before = part.resolved
-    if found.resolved < before.seq:
+    if resolved.resolved < before.seq:
         return
-    if found.resolved == before.seq:
+    if resolved.resolved == before.seq:
         for q, offset in before.offsets.items():
             offsets[q] = max(offset, offsets.get(q, 0))
-    part.resolved = Resolved(found.resolved, found.ts_ms, offsets)
-    _note_time(batch, found.ts_ms, found.resolved)
+    part.resolved = ResolvedPoint(resolved.resolved, resolved.ts_ms, offsets)
+    _note_time(batch, resolved.ts_ms, resolved.resolved)
 
 
 def _note_time(batch: StoreBatch, ts_ms: int, seq: int) -> None:
@@ -284,6 +281,6 @@ def _note_time(batch: StoreBatch, ts_ms: int, seq: int) -> None:
     It is a change's above what is resolved, or a resolved one, which may come again with the same
     time: so the time of a snapshot that was shown never changes.
     """
-    known = batch.times.get(ts_ms)
-    if known is None or seq < known:
+    earlier = batch.times.get(ts_ms)
+    if earlier is None or seq < earlier:
         batch.times[ts_ms] = seq

@@ -17,8 +17,6 @@ import numpy as np
 from streamydb.read_model.lookup import DAMAGED, NONE, earliest_ends, is_current
 from streamydb.read_model.rows import DamagedError, Ints
 
-__all__ = ["Ends", "ShownParts"]
-
 _PARTS = 64
 """As many parts are looked through at a time, so that other threads go on."""
 
@@ -47,7 +45,6 @@ class Ends:
     """
 
     def __init__(self) -> None:
-        """Know of no part."""
         self.looked = 0
         self._known: dict[int, _Earliest] = {}
         self._lock = Lock()
@@ -55,10 +52,7 @@ class Ends:
     def first(self, parts: ShownParts, seq: int, pause: Callable[[], object]) -> int | None:
         """Return the earliest end (ms) of the keys that exist at a seq; None: no key ends.
 
-        Args:
-            parts: all that are there.
-            seq: the state.
-            pause: called before each step; it fails when the store is closed.
+        ``pause``: called before each step; it fails when the store is closed.
 
         Raises:
             DamagedError: a part cannot be read.
@@ -66,58 +60,57 @@ class Ends:
         with self._lock:
             places = {part: place for place, part in enumerate(parts.ids.tolist())}
             self._known = {part: each for part, each in self._known.items() if part in places}
-            known = self._known
-            if any(each.seq > seq for each in known.values()):
-                known = {}  # an earlier state: what was superseded later is not there
+            earliest_by_part = self._known
+            if any(each.seq > seq for each in earliest_by_part.values()):
+                earliest_by_part = {}  # an earlier state: what was superseded later is not there
             newest = parts.newest.tolist()
             unknown = [
                 part for part, place in places.items()
-                if part not in known or newest[place] > known[part].seq
+                if part not in earliest_by_part or newest[place] > earliest_by_part[part].seq
             ]  # fmt: skip
-            self._look(parts, places, unknown, known, seq, pause)
-            return self._least(parts, places, known, seq, pause)
+            self._look(parts, places, unknown, earliest_by_part, seq, pause)
+            return self._least(parts, places, earliest_by_part, seq, pause)
 
     def _look(
         self,
         parts: ShownParts,
         places: dict[int, int],
-        wanted: list[int],
-        known: dict[int, _Earliest],
+        numbers_of_parts: list[int],
+        earliest_by_part: dict[int, _Earliest],
         seq: int,
         pause: Callable[[], object],
     ) -> None:
-        """Look through some parts."""
-        for start in range(0, len(wanted), _PARTS):
-            some = wanted[start : start + _PARTS]
+        for start in range(0, len(numbers_of_parts), _PARTS):
+            some = numbers_of_parts[start : start + _PARTS]
             pause()
             numbers = np.array([places[part] for part in some], np.int64)
-            found = earliest_ends(parts.view, numbers, seq)
+            earliest = earliest_ends(parts.view, numbers, seq)
             self.looked += len(some)
-            for part, (end, row) in zip(some, found.tolist(), strict=True):
+            for part, (end, row) in zip(some, earliest.tolist(), strict=True):
                 if end == DAMAGED:
                     raise DamagedError
-                known[part] = _Earliest(end, row, seq)
+                earliest_by_part[part] = _Earliest(end, row, seq)
 
     def _least(
         self,
         parts: ShownParts,
         places: dict[int, int],
-        known: dict[int, _Earliest],
+        earliest_by_part: dict[int, _Earliest],
         seq: int,
         pause: Callable[[], object],
     ) -> int | None:
         """Return the earliest end of all parts; look again through those where it has gone."""
-        heap = [(each.end, part) for part, each in known.items() if each.end != NONE]
+        heap = [(each.end, part) for part, each in earliest_by_part.items() if each.end != NONE]
         heapq.heapify(heap)
         while heap:
             end, part = heap[0]
             pause()
-            if is_current(parts.view, places[part], known[part].row, seq):
+            if is_current(parts.view, places[part], earliest_by_part[part].row, seq):
                 return end
-            self._look(parts, places, [part], known, seq, pause)
-            found = known[part].end
-            if found == NONE:
+            self._look(parts, places, [part], earliest_by_part, seq, pause)
+            earliest = earliest_by_part[part].end
+            if earliest == NONE:
                 heapq.heappop(heap)
             else:
-                heapq.heapreplace(heap, (found, part))
+                heapq.heapreplace(heap, (earliest, part))
         return None

@@ -26,8 +26,6 @@ from streamydb.read_model.rows import pack_seq
 if TYPE_CHECKING:
     from lmdb import _Database
 
-__all__ = ["MAP_BYTES", "Environment", "Tables"]
-
 MAP_BYTES: Final = 1 << 38
 """Address space for the file, which is sparse: only what is used takes room. Grows when full."""
 
@@ -79,7 +77,6 @@ class Environment:
     _inherited: dict[tuple[int, int], Environment] = {}  # noqa: RUF012 - shared by all instances
 
     def __init__(self, folder: Path, map_bytes: int, *, write: bool) -> None:
-        """Open the file; use `open`, which shares it."""
         self.folder = folder
         self._users = 0
         self._changed = threading.Condition()
@@ -93,10 +90,8 @@ class Environment:
     def open(cls, folder: Path, map_bytes: int = MAP_BYTES, *, write: bool = False) -> Environment:
         """The environment of a folder.
 
-        Args:
-            folder: where the file lies.
-            map_bytes: the address space to begin with; of no effect if it is open already.
-            write: open it for writing too, and make what is missing.
+        ``map_bytes``: the address space to begin with; of no effect if it is open already.
+        ``write``: open it for writing too, and make what is missing.
 
         Raises:
             StoreMissingError: there is no store, and ``write`` is false.
@@ -110,18 +105,18 @@ class Environment:
                 raise _missing(folder)
             if data.exists() and _identity(data) in cls._inherited:
                 raise _inherited(folder)
-            found = cls._known.get(_identity(data)) if data.exists() else None
-            if found is None:
-                found = cls(folder, map_bytes, write=write)
-                cls._known[_identity(data)] = found
-            found._users += 1
+            environment = cls._known.get(_identity(data)) if data.exists() else None
+            if environment is None:
+                environment = cls(folder, map_bytes, write=write)
+                cls._known[_identity(data)] = environment
+            environment._users += 1
             try:
                 if write:
-                    found._make_writable(map_bytes)
+                    environment._make_writable(map_bytes)
             except BaseException:
-                found._give_back()
+                environment._give_back()
                 raise
-            return found
+            return environment
 
     @classmethod
     def forget(cls) -> None:
@@ -149,7 +144,6 @@ class Environment:
                     self._env, self.tables = _opened(self.folder, map_bytes, write=True)
 
     def close(self) -> None:
-        """Give it back; the file is closed behind its last user and the last transaction."""
         with self._registry:
             self._give_back()
 
@@ -196,7 +190,6 @@ class Environment:
         return self._env.begin(buffers=True)
 
     def end(self, txn: lmdb.Transaction[memoryview]) -> None:
-        """End a read transaction."""
         txn.abort()
         with self._changed:
             self._open -= 1
@@ -208,7 +201,6 @@ class Environment:
 
     @contextmanager
     def reading(self) -> Iterator[lmdb.Transaction[memoryview]]:
-        """A read transaction for a block."""
         txn = self.begin()
         try:
             yield txn
@@ -221,20 +213,20 @@ class Environment:
         Raises:
             StoreFailedError: one of them is missing.
         """
-        known = self.mapped
+        places_by_number = self.mapped
         for number in numbers:
-            if number not in known:
+            if number not in places_by_number:
                 data = txn.get(pack_seq(number), db=self.tables.versions)
                 if data is None:
                     raise StoreFailedError(
                         f"{self.folder} lacks a part of its data: it is damaged; delete the folder "
                         "and load it again"
                     )
-                known[number] = address_of(data), len(data)
-        found = [known[number] for number in numbers]
-        if len(known) > _FORGOTTEN * len(numbers) + 1_000:
-            self.mapped = dict(zip(numbers, found, strict=True))
-        return found
+                places_by_number[number] = address_of(data), len(data)
+        places = [places_by_number[number] for number in numbers]
+        if len(places_by_number) > _FORGOTTEN * len(numbers) + 1_000:
+            self.mapped = dict(zip(numbers, places, strict=True))
+        return places
 
     def write(self, work: Callable[[lmdb.Transaction[memoryview]], _T]) -> _T:
         """Run ``work`` in a write transaction and commit; again from the start when the map grows.
@@ -282,7 +274,6 @@ class Environment:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """A block in which no transaction of this process is open; `_changed` is held."""
         self._resizing = True
         try:
             if not self._changed.wait_for(lambda: self._open == 0, WAIT_S):
@@ -326,8 +317,8 @@ def _opened(folder: Path, map_bytes: int, *, write: bool) -> tuple[lmdb.Environm
 
 
 def _identity(data: Path) -> tuple[int, int]:
-    found = data.stat()
-    return found.st_dev, found.st_ino
+    status = data.stat()
+    return status.st_dev, status.st_ino
 
 
 def _missing(folder: Path) -> StoreMissingError:

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from streamydb.errors import ReadModelError
 
-__all__ = [
-    "SnapshotAhead",
-    "SnapshotGone",
-    "StoreBusyError",
-    "StoreFailedError",
-    "StoreMismatchError",
-    "StoreMissingError",
-    "WriterRunningError",
-]
-
 
 class SnapshotGone(ReadModelError):  # noqa: N818 - the agreed name
     """The snapshot is older than what is kept; ``oldest`` is the smallest seq that is left."""
 
-    def __init__(self, asked: str, oldest: int) -> None:
-        """Say what was asked for and what is left."""
+    def __init__(self, at: str, oldest: int) -> None:
         super().__init__(
-            f"the snapshot at {asked} has been collected; the oldest that is kept is seq {oldest}. "
+            f"the snapshot at {at} has been collected; the oldest that is kept is seq {oldest}. "
             "Ask for a newer one, or let the follower keep more (--retention-s, --retention-seqs)"
         )
         self.oldest = oldest
@@ -31,7 +20,6 @@ class SnapshotAhead(ReadModelError):  # noqa: N818 - the agreed name
     """The snapshot is not complete yet; ``latest`` is the largest seq that is."""
 
     def __init__(self, at: int, latest: int) -> None:
-        """Say what was asked for and what there is."""
         super().__init__(
             f"seq {at} is not resolved in this read model yet, it has seq {latest}; wait until "
             "its follower has caught up, or ask for an older one"

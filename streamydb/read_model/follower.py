@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from streamydb.read_model.model import ReadModel
     from streamydb.settings import Settings
 
-__all__ = ["RETENTION_S", "RETENTION_SEQS", "Follower"]
-
 RETENTION_S: Final = 3600.0
 """How far back snapshots are kept by default, in seconds of commit time before the latest."""
 
@@ -57,15 +55,11 @@ class Follower:
     ) -> None:
         """Nothing is read yet.
 
-        Args:
-            model: opened with ``write=True``; stays its owner's to close.
-            settings: of the database's clients.
-            retention_s: snapshots are kept for at least so many seconds of commit time before the
-                latest; infinite: for good.
-            retention_seqs: and for at least so many seqs.
-            source: where the changes come from, if not from Kafka; taken over.
-            generation: tells the one of the database, None if it cannot know; by default what is
-                recorded beside the log.
+        ``model``: opened with ``write=True``; stays its owner's to close. ``retention_s``:
+        snapshots are kept for at least so many seconds of commit time before the latest; infinite:
+        for good. ``retention_seqs``: and for at least so many seqs. ``source``: where the changes
+        come from, if not from Kafka; taken over. ``generation``: tells the one of the database,
+        None if it cannot know; by default what is recorded beside the log.
 
         Raises:
             ConfigurationError: the read model is another database's, or open for reading only.
@@ -138,8 +132,8 @@ class Follower:
         batch, count = StoreBatch(progress), 0
         while count % BATCH_RECORDS_MAX == 0 and count < COMMIT_RECORDS_MAX:
             fetched = self._source.fetch(timeout_s)
-            found = plan(fetched.records, fetched.ends, batch.progress, self._model.database)
-            batch = batch.followed_by(found)
+            planned = plan(fetched.records, fetched.ends, batch.progress, self._model.database)
+            batch = batch.followed_by(planned)
             count += len(fetched.records)
             if not fetched.records:
                 break
@@ -155,8 +149,8 @@ class Follower:
         if self._belongs or not (count or batch.progress.resolved().seq):
             return
         store = self._model.store
-        if store.generation() is None and (found := self._generation()) is not None:
-            store.belong_to(found)
+        if store.generation() is None and (generation := self._generation()) is not None:
+            store.belong_to(generation)
         self._belongs = True
 
     def close(self) -> None:

@@ -28,8 +28,6 @@ from streamydb.read_model.rows import (
 )
 from streamydb.read_model.scanning import begun, filled
 
-__all__ = ["TOO_LARGE", "UNFINISHED", "named_as_json", "page_as_json", "rows_as_json"]
-
 TOO_LARGE: Final = -2
 """In place of a number of entries: their values have too many bytes."""
 
@@ -125,38 +123,38 @@ def named_as_json(
 
 @brief
 def page_as_json(
-    view: Ints, bounds: bytes, lengths: tuple[int, int], seq: int, most: tuple[int, int, int]
+    view: Ints, bounds: bytes, lengths: tuple[int, int], seq: int, limits: tuple[int, int, int]
 ) -> tuple[Bytes, int, int]:
     """Items of a JSON array: entries that exist at ``seq``; see `rows_as_json`.
 
     Instead of how many: `DAMAGED`; `UNFINISHED`.
     ``bounds``: the first key, the key to stop before (of no bytes: none), and `SPARE_BYTES`;
-    ``lengths``: of both. ``most``: entries, bytes of their values, keys to pass.
+    ``lengths``: of both. ``limits``: entries, bytes of their values, keys to pass.
     """
-    entries, bytes_max, keys = most
+    entries, bytes_max, keys = limits
     heads = np.empty((view[0], 3), np.int64)
     rows = np.empty(entries + 1, np.int64)
     first = start_of(bounds)
     stop = first + lengths[0], lengths[1]
-    found, more = DAMAGED, False
+    row, more = DAMAGED, False
     if begun(view, heads, first, lengths[0], seq):
-        found, more = filled(view, heads, stop, seq, rows, (0, keys))
-    if found == DAMAGED or more:
+        row, more = filled(view, heads, stop, seq, rows, (0, keys))
+    if row == DAMAGED or more:
         return np.empty(0, np.uint8), UNFINISHED if more else DAMAGED, NONE
-    return rows_as_json(rows[:found], entries, bytes_max)
+    return rows_as_json(rows[:row], entries, bytes_max)
 
 
 @brief
-def rows_as_json(rows: Ints, most: int, bytes_max: int) -> tuple[Bytes, int, int]:
+def rows_as_json(rows: Ints, limits: int, bytes_max: int) -> tuple[Bytes, int, int]:
     """Items of a JSON array: the entries of rows; how many; the last one's row.
 
     The row is `NONE` if no others follow. At least one is given, if there is one, and then as many
-    as have ``bytes_max`` bytes of values together, and ``most``.
+    as have ``bytes_max`` bytes of values together, and ``limits``.
     """
     n, size, values = 0, 0, 0
     while n < len(rows):
         values += _value_bytes(rows[n])
-        if n > 0 and (values > bytes_max or n == most):
+        if n > 0 and (values > bytes_max or n == limits):
             break
         size += ESCAPED_BYTES * key_bytes_of(rows[n]) + _value_bytes(rows[n]) + _REST_BYTES
         n += 1

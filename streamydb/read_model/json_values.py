@@ -11,8 +11,6 @@ from streamydb.columns.jit import leaf
 from streamydb.columns.json_tokens import short_name, word_of
 from streamydb.columns.table import Bytes
 
-__all__ = ["value_end"]
-
 _DEPTH_MAX: Final = 60
 _FAILED: Final = -1
 _NULL, _TRUE, _FALSE = word_of("null"), word_of("true"), word_of("false")

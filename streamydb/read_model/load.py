@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamydb.read_model.copies import drafted
-from streamydb.read_model.core import PartitionProgress, Resolved, TopicProgress
+from streamydb.read_model.core import PartitionProgress, ResolvedPoint, TopicProgress
 from streamydb.read_model.errors import StoreMismatchError
 from streamydb.read_model.model import ReadModel
 from streamydb.read_model.rows import pack_row
 
 if TYPE_CHECKING:
     from streamydb.backup.snapshots import SnapshotManifest
-
-__all__ = ["load"]
 
 
 def load(
@@ -29,11 +27,7 @@ def load(
     It is then what a read model that has read everything is, at every seq from the snapshot's on.
     A load that was interrupted leaves nothing at ``folder``.
 
-    Args:
-        snapshot: the snapshot's folder.
-        folder: the read model's; does not exist yet, or is empty.
-        database: the database's name.
-        progress: called with the rows that are loaded and their number.
+    ``folder``: the read model's; does not exist yet, or is empty.
 
     Raises:
         SnapshotError: there is no such snapshot, or it is damaged.
@@ -49,11 +43,11 @@ def load(
             f"{database!r}"
         )
     with drafted(folder) as draft, ReadModel.open(draft, database, write=True) as model:
-        done = 0
+        count = 0
         for batch in _rows(snapshot, manifest):
             model.store.preload(batch)
-            done += len(batch)
-            progress(done, manifest.rows)
+            count += len(batch)
+            progress(count, manifest.rows)
         model.store.begin_at(_reached(manifest), manifest.seq, manifest.ts_ms)
 
 
@@ -71,7 +65,7 @@ def _reached(manifest: SnapshotManifest) -> TopicProgress:
     """As if the changes had been read up to the snapshot."""
     parts = {
         number: PartitionProgress(
-            tail.position, Resolved(manifest.seq, manifest.ts_ms, tail.offsets)
+            tail.position, ResolvedPoint(manifest.seq, manifest.ts_ms, tail.offsets)
         )
         for number, tail in manifest.changes.items()
     }

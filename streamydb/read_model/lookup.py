@@ -29,11 +29,6 @@ from streamydb.read_model.rows import (
     value_of,
 )
 
-__all__ = [
-    "BEHIND_ALL", "DAMAGED", "NONE", "earliest_ends", "find", "find_each", "find_row", "found_many",
-    "gathered", "is_current", "part_place", "place_of", "row_in",
-]  # fmt: skip
-
 NONE: Final = 0
 """In place of a row: there is none."""
 
@@ -51,13 +46,11 @@ BEHIND_ALL: Final = -1
 
 @leaf
 def part_place(view: Ints, part: int) -> int:
-    """The place of a part in a view."""
     return 2 + 2 * view[0] + PART_WORDS * part  # type: ignore[no-any-return]
 
 
 @leaf
 def row_in(view: Ints, part: int, i: int) -> int:
-    """A row of a part; `DAMAGED`."""
     at = part_place(view, part)
     row = row_at(view[at], view[at + 1], view[at + 2], i)
     return row if row != 0 else DAMAGED
@@ -65,7 +58,6 @@ def row_in(view: Ints, part: int, i: int) -> int:
 
 @leaf
 def _precedes(row: int, key: int, key_bytes: int, seq: int) -> bool:
-    """Return True if a row comes before the version ``seq`` of a key."""
     by_key = compare(key_of(row), key_bytes_of(row), key, key_bytes)
     return by_key < 0 or (by_key == 0 and seq_of(row) > seq)
 
@@ -161,11 +153,11 @@ def earliest_ends(view: Ints, parts: Ints, seq: int) -> Ints:
             end = expires_of(row)
             if end == 0 or (first != NONE and end >= first) or seq_of(row) > seq:
                 continue
-            found = find_row(view, key_of(row), key_bytes_of(row), seq)
-            if found == DAMAGED:
+            current = find_row(view, key_of(row), key_bytes_of(row), seq)
+            if current == DAMAGED:
                 first = DAMAGED
                 break
-            if seq_of(found) == seq_of(row):
+            if seq_of(current) == seq_of(row):
                 first, at = end, i
         out[k, 0], out[k, 1] = first, at
     return out
@@ -177,8 +169,8 @@ def is_current(view: Ints, part: int, i: int, seq: int) -> bool:
     row = row_in(view, part, i)
     if row == DAMAGED:
         return False
-    found = find_row(view, key_of(row), key_bytes_of(row), seq)
-    return found > NONE and seq_of(found) == seq_of(row)
+    newest = find_row(view, key_of(row), key_bytes_of(row), seq)
+    return newest > NONE and seq_of(newest) == seq_of(row)
 
 
 @kernel

@@ -27,11 +27,6 @@ from streamydb.read_model.rows import (
     seq_of,
 )
 
-__all__ = [
-    "WRITTEN", "differing", "distinct", "kept", "merged", "newer", "rows_of", "sorted_rows",
-    "written",
-]  # fmt: skip
-
 Words = npt.NDArray[np.uint64]
 
 WRITTEN = np.dtype(
@@ -73,13 +68,13 @@ def _common(rows: Ints) -> int:
 @leaf
 def _head(row: int, common: int) -> np.uint64:
     """Eight bytes of a key behind the first ``common``, zeros where it ends."""
-    left = key_bytes_of(row) - common
-    if left <= 0:
+    length = key_bytes_of(row) - common
+    if length <= 0:
         return np.uint64(0)
     word = ordered_at(key_of(row) + common)
-    if left >= _WORD_BYTES:
+    if length >= _WORD_BYTES:
         return word
-    beyond = np.uint64(8 * (_WORD_BYTES - left))
+    beyond = np.uint64(8 * (_WORD_BYTES - length))
     return word >> beyond << beyond
 
 

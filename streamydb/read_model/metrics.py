@@ -11,17 +11,14 @@ from prometheus_client import CollectorRegistry, Gauge
 from streamydb.errors import StreamyError
 
 if TYPE_CHECKING:
-    from streamydb.read_model.core import Resolved
+    from streamydb.read_model.core import ResolvedPoint
     from streamydb.read_model.model import ReadModel
-
-__all__ = ["registry_of"]
 
 
 def registry_of(model: ReadModel) -> CollectorRegistry:
-    """Return the metrics of a read model."""
     registry = CollectorRegistry()
 
-    def show(name: str, text: str, value: Callable[[Resolved], float]) -> None:
+    def show(name: str, text: str, value: Callable[[ResolvedPoint], float]) -> None:
         def ask() -> float:
             try:
                 return value(model.latest())

@@ -23,9 +23,7 @@ from streamydb.read_model.times import commit_time, last_until
 from streamydb.records.generation import FIRST
 
 if TYPE_CHECKING:
-    from streamydb.read_model.core import Resolved, TopicProgress
-
-__all__ = ["ReadModel"]
+    from streamydb.read_model.core import ResolvedPoint, TopicProgress
 
 _LOCK = "writer.lock"
 
@@ -42,7 +40,6 @@ class ReadModel:
     """
 
     def __init__(self, folder: Path, database: str, store: Store, lock: int | None) -> None:
-        """Take over an open store; use `open`."""
         self.folder = folder
         self.database = database
         self.store = store
@@ -56,11 +53,9 @@ class ReadModel:
     ) -> Self:
         """Open the read model in ``folder``.
 
-        Args:
-            folder: on a local disk; made if it is missing and ``write`` is true.
-            database: the database's name.
-            write: open it as its only writer.
-            map_bytes: address space to begin with; a store that outgrows it is mapped anew.
+        ``folder``: on a local disk; made if it is missing and ``write`` is true. ``write``: open it
+        as its only writer. ``map_bytes``: address space to begin with; a store that outgrows it is
+        mapped anew.
 
         Raises:
             ConfigurationError: the name cannot be a database's.
@@ -84,11 +79,9 @@ class ReadModel:
         return cls(folder, database, store, lock)
 
     def __enter__(self) -> Self:
-        """The read model itself."""
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        """Close it."""
         self.close()
 
     def close(self) -> None:
@@ -103,7 +96,7 @@ class ReadModel:
         """True if this is the writer."""
         return self._lock is not None and not self._closed
 
-    def latest(self) -> Resolved:
+    def latest(self) -> ResolvedPoint:
         """The newest snapshot that can be taken; seq 0 is the empty database."""
         return self.store.resolved()
 
@@ -154,19 +147,19 @@ class ReadModel:
             StoreBusyError: too many snapshots stay open while the store grows.
             TypeError: it is no whole number.
         """
-        given: Any = at
-        if given is not None:
-            if isinstance(given, bool) or not isinstance(given, Integral):
-                raise TypeError(f"a snapshot is at a seq, a whole number, not at {given!r}")
-            at = int(given)  # of NumPy's, as a column of a DataFrame has them
+        argument: Any = at
+        if argument is not None:
+            if isinstance(argument, bool) or not isinstance(argument, Integral):
+                raise TypeError(f"a snapshot is at a seq, a whole number, not at {argument!r}")
+            at = int(argument)  # of NumPy's, as a column of a DataFrame has them
         environment = self.store.environment
         txn = environment.begin()
         try:
-            shown = self.store.shown(txn)
-            oldest, latest, _ = shown.bounds
+            view = self.store.shown(txn)
+            oldest, latest, _ = view.bounds
             seq = latest if at is None else at
             _check_between(oldest, seq, latest)
-            return Snapshot(self.store, txn, seq, shown)
+            return Snapshot(self.store, txn, seq, view)
         except BaseException:
             environment.end(txn)
             raise

@@ -9,8 +9,6 @@ from streamydb.local.folder import DatabaseFolder
 from streamydb.read_model.errors import StoreMissingError
 from streamydb.read_model.model import ReadModel
 
-__all__ = ["read_model_needs"]
-
 
 def read_model_needs(place: DatabaseFolder, database: str) -> Iterator[Need]:
     """The read model of this home: what it lacks comes from the changes, not from the log; but

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = ["JsonPage", "Scannable", "StoredEntry"]
-
 
 class JsonPage(NamedTuple):
     """A page of a list.
@@ -26,16 +24,13 @@ class StoredEntry(Protocol):
     """A key that is there: its value in canonical JSON, its version with its time, its end."""
 
     @property
-    def key(self) -> str:
-        """The key."""
+    def key(self) -> str: ...
 
     @property
-    def value(self) -> bytes:
-        """The value, canonical JSON."""
+    def value(self) -> bytes: ...
 
     @property
-    def version(self) -> int:
-        """The seq of the transaction that wrote the value."""
+    def version(self) -> int: ...
 
     @property
     def ts_ms(self) -> int:

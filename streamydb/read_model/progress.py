@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["PartitionProgress", "Resolved", "TopicProgress"]
 
-
-class Resolved(msgspec.Struct, frozen=True, gc=False):
+class ResolvedPoint(msgspec.Struct, frozen=True, gc=False):
     """Everything up to ``seq`` is known.
 
     Attributes:
@@ -25,7 +23,7 @@ class PartitionProgress(msgspec.Struct):
     """The position in a partition of the changes: next offset, and the highest resolved record."""
 
     position: int = 0
-    resolved: Resolved = Resolved()
+    resolved: ResolvedPoint = ResolvedPoint()
 
 
 class TopicProgress(msgspec.Struct):
@@ -48,12 +46,12 @@ class TopicProgress(msgspec.Struct):
         }
         return TopicProgress(self.topic_id, parts, self.commits)
 
-    def resolved(self) -> Resolved:
+    def resolved(self) -> ResolvedPoint:
         """Return the point up to which every partition is resolved."""
         points = [part.resolved for part in self.parts.values()]
         if not points:
-            return Resolved()
+            return ResolvedPoint()
         least = min(points, key=lambda point: point.seq)
         covered = set.intersection(*(set(point.offsets) for point in points))
         offsets = {q: min(point.offsets[q] for point in points) for q in sorted(covered)}
-        return Resolved(least.seq, least.ts_ms, offsets)
+        return ResolvedPoint(least.seq, least.ts_ms, offsets)

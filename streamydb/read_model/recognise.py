@@ -22,8 +22,6 @@ from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX
 from streamydb.read_model.json_values import value_end
 from streamydb.read_model.rows import HEAD_BYTES, Ints, compare, key_of, put_head, value_of
 
-__all__ = ["UNRECOGNISED", "behind", "counted", "recognised"]
-
 UNRECOGNISED: Final = 0
 """In place of a row."""
 
@@ -34,7 +32,7 @@ _NULL_BYTES: Final = 4
 _OP, _BEFORE, _AFTER, _TS, _DB, _OFFSET, _SEQ, _ID, _ORDER, _NUMBER, _END, _EXPIRES = range(12)
 
 
-class _Change(NamedTuple):
+class _ChangePositions(NamedTuple):
     """Positions of a change's parts in the buffer, and its numbers."""
 
     seq: int
@@ -46,7 +44,7 @@ class _Change(NamedTuple):
     expires_ms: int
 
 
-_NOT = _Change(-1, 0, 0, 0, 0, 0, 0)
+_NOT = _ChangePositions(-1, 0, 0, 0, 0, 0, 0)
 
 
 def _pieces(database: str) -> Ragged:
@@ -81,7 +79,7 @@ def counted(data: Bytes, at: int, end: int, pieces: Texts, i: int) -> tuple[int,
 
 
 @leaf
-def _change(data: Bytes, at: int, end: int, pieces: Texts) -> _Change:
+def _change(data: Bytes, at: int, end: int, pieces: Texts) -> _ChangePositions:
     """Read a change; a negative seq: it is not as the pipeline writes it."""
     at = behind(data, at, end, pieces, _OP)
     if at < 0 or at >= end:
@@ -115,7 +113,7 @@ def _change(data: Bytes, at: int, end: int, pieces: Texts) -> _Change:
         if at < 0 or at + 1 != end or data[at] != c.CLOSE_BRACE or expires_ms < 1 or null:
             return _NOT
     value_stop = value_start if null else value_stop
-    return _Change(seq, ts_ms, id_start, id_end, value_start, value_stop, expires_ms)
+    return _ChangePositions(seq, ts_ms, id_start, id_end, value_start, value_stop, expires_ms)
 
 
 @leaf
@@ -130,16 +128,16 @@ def _is_key(data: Bytes, start: int, end: int) -> bool:
 
 
 @leaf
-def _put_row(row: int, keys: Texts, i: int, data: Bytes, found: _Change) -> int:
+def _put_row(row: int, keys: Texts, i: int, data: Bytes, change: _ChangePositions) -> int:
     """Write a row, see `rows`; the position behind it."""
     key_bytes = keys.offsets[i + 1] - keys.offsets[i]
-    id_bytes = found.id_end - found.id_start
-    value_bytes = found.value_end - found.value_start
-    version = found.seq, found.ts_ms, found.expires_ms
+    id_bytes = change.id_end - change.id_start
+    value_bytes = change.value_end - change.value_start
+    version = change.seq, change.ts_ms, change.expires_ms
     put_head(row, version, (value_bytes, key_bytes, id_bytes))
     copy_at(key_of(row), start_of(keys.data) + keys.offsets[i], key_bytes)
-    copy_at(key_of(row) + key_bytes, start_of(data) + found.id_start, id_bytes)
-    copy_at(value_of(row), start_of(data) + found.value_start, value_bytes)
+    copy_at(key_of(row) + key_bytes, start_of(data) + change.id_start, id_bytes)
+    copy_at(value_of(row), start_of(data) + change.value_start, value_bytes)
     return value_of(row) + value_bytes
 
 
@@ -153,10 +151,10 @@ def _recognised(keys: Texts, values: Texts, pieces: Texts) -> tuple[Bytes, Ints]
     for i in range(n):
         if not _is_key(keys.data, keys.offsets[i], keys.offsets[i + 1]):
             continue
-        found = _change(values.data, values.offsets[i], values.offsets[i + 1], pieces)
-        if found.seq > 0:
+        change = _change(values.data, values.offsets[i], values.offsets[i + 1], pieces)
+        if change.seq > 0:
             rows[i] = at
-            at = _put_row(at, keys, i, values.data, found)
+            at = _put_row(at, keys, i, values.data, change)
     return buffer, rows
 
 

@@ -31,13 +31,6 @@ from streamydb.columns.jit import leaf
 from streamydb.errors import INVALID_KEY, ValueRejected
 from streamydb.limits import KEY_BYTES_MAX
 
-__all__ = [
-    "FOOT_BYTES", "HEAD_BYTES", "INDEX_BYTES", "DamagedError", "Ints", "Row", "compare",
-    "compare_rows", "deleted", "expires_of",
-    "key_bytes", "key_bytes_of", "key_of", "last_row", "pack_row", "pack_seq", "put_head", "row_at",
-    "row_bytes", "row_named", "same_key", "seq_of", "ts_of", "unpack_row", "unpack_seq", "value_of",
-]  # fmt: skip
-
 Ints = npt.NDArray[np.int64]
 
 HEAD_BYTES: Final = 24
@@ -96,7 +89,6 @@ def pack_row(
 
 
 def unpack_row(data: bytes) -> Row:
-    """Return what `pack_row` was given."""
     seq, ts_ms, _, key_length, id_length, end_length = _head.unpack_from(data)
     id_at = HEAD_BYTES + key_length
     end_at = id_at + id_length
@@ -106,7 +98,6 @@ def unpack_row(data: bytes) -> Row:
 
 
 def row_named(row: int) -> tuple[bytes, int]:
-    """The key of a row at an address, and minus its seq: they sort as the rows do."""
     seq, _, _, key_length, _, _ = _head.unpack(bytes_at(row, HEAD_BYTES))
     return bytes_at(row + HEAD_BYTES, key_length), -seq
 
@@ -139,31 +130,26 @@ def unpack_seq(data: bytes | memoryview) -> int:
 
 @leaf
 def seq_of(row: int) -> int:
-    """The seq of a row."""
     return word_at(row)
 
 
 @leaf
 def ts_of(row: int) -> int:
-    """The commit timestamp of a row."""
     return word_at(row + _TS_AT)
 
 
 @leaf
 def deleted(row: int) -> bool:
-    """Return True if a row says that its key was deleted."""
     return double_at(row + _VALUE_AT) == 0
 
 
 @leaf
 def key_of(row: int) -> int:
-    """The address of a row's key."""
     return row + HEAD_BYTES
 
 
 @leaf
 def key_bytes_of(row: int) -> int:
-    """The length of a row's key."""
     return short_at(row + _KEY_AT)
 
 
@@ -181,13 +167,11 @@ def expires_of(row: int) -> int:
 
 @leaf
 def value_of(row: int) -> int:
-    """The address of a row's value."""
     return _end_of(row) + byte_at(row + _END_AT)
 
 
 @leaf
 def row_bytes(row: int) -> int:
-    """The length of a row."""
     return value_of(row) - row + double_at(row + _VALUE_AT)
 
 
@@ -239,7 +223,6 @@ def compare(left: int, left_bytes: int, right: int, right_bytes: int) -> int:
 
 @leaf
 def same_key(left: int, right: int) -> bool:
-    """Return True if two rows are of one key."""
     length = key_bytes_of(left)
     return (
         length == key_bytes_of(right) and compare(key_of(left), length, key_of(right), length) == 0

@@ -18,8 +18,6 @@ from streamydb.read_model.catalogue import PART, Parts, no_parts, view_of
 from streamydb.read_model.merging import kept, merged, newer, rows_of, written
 from streamydb.read_model.rows import DamagedError, Ints, last_row, row_named
 
-__all__ = ["Runs"]
-
 PART_BYTES: Final = 1 << 18
 
 RATIO: Final = 8
@@ -66,14 +64,12 @@ class Runs:
     """
 
     def __init__(self, runs: list[Parts], numbers: int) -> None:
-        """Take over runs; ``numbers``: of new parts, from here on."""
         self.runs = runs
         self.fresh: dict[int, Any] = {}
         self.gone: list[int] = []
         self._next = numbers
 
     def add(self, rows: Ints) -> None:
-        """Add sorted rows as the newest run."""
         if len(rows):
             self.runs.append(self._written(rows))
 
@@ -82,13 +78,11 @@ class Runs:
         self.runs = [np.concatenate([*self.runs, self._written(rows)])]
 
     def view(self) -> Ints:
-        """The runs as kernels take them."""
         return view_of(self.runs)
 
     def newer(self, seq: int) -> Ints:
-        """The rows with a larger seq."""
-        found = [run[run["newest"] > seq] for run in self.runs]
-        return np.concatenate([np.empty(0, np.int64), *(newer(_rows(run), seq) for run in found)])
+        parts = [run[run["newest"] > seq] for run in self.runs]
+        return np.concatenate([np.empty(0, np.int64), *(newer(_rows(run), seq) for run in parts)])
 
     def settle(self, horizon: int, added_bytes: int, resolved: int, *, hurry: bool = False) -> bool:
         """Merge what has to be merged, but not for too long; whether more is left.
@@ -97,11 +91,8 @@ class Runs:
         rows are not resolved yet: the record that shows them must not wait for a merge. It comes,
         so nothing is said to be left for its sake.
 
-        Args:
-            horizon: the oldest snapshot's seq.
-            added_bytes: what the commit adds.
-            resolved: the newest snapshot's seq.
-            hurry: records wait to be read.
+        ``horizon``: the oldest snapshot's seq. ``added_bytes``: what the commit adds. ``resolved``:
+        the newest snapshot's seq.
 
         Raises:
             DamagedError: a part cannot be read.
@@ -110,20 +101,19 @@ class Runs:
         if few and not hurry and any((run["newest"] > resolved).any() for run in self.runs):
             return False
         budget = 0 if few and hurry else max(COMMIT_BYTES, COMMIT_RATIO * added_bytes)
-        turn = 0.0
-        while (step := self._due(horizon, turn)) is not None:
+        share = 0.0
+        while (step := self._due(horizon, share)) is not None:
             if budget <= 0:
                 return True
-            turn = (turn + _GOLDEN) % 1
+            share = (share + _GOLDEN) % 1
             budget -= self._merge(step, horizon)
         return False
 
-    def _due(self, horizon: int, turn: float) -> _Merge | None:
-        """The next thing to do."""
+    def _due(self, horizon: int, share: float) -> _Merge | None:
         sizes = [int(run["length"].sum()) for run in self.runs]
         for upper in range(len(sizes) - 1, 0, -1):
             if sizes[upper] * RATIO > sizes[upper - 1]:
-                return self._pushed(upper, turn, horizon)
+                return self._pushed(upper, share, horizon)
         return self._cleaned(horizon) if self.runs else None
 
     def _pushed(self, upper: int, turn: float, horizon: int) -> _Merge:
@@ -174,10 +164,10 @@ class Runs:
         """Parts of the oldest run of which enough can be removed."""
         parts = self.runs[0]
         enough = (parts["extra"] > 0) & (parts["due"] <= horizon)
-        found = np.flatnonzero(enough & (parts["extra"] >= SHARE * parts["rows"]))
-        if not len(found):
+        places = np.flatnonzero(enough & (parts["extra"] >= SHARE * parts["rows"]))
+        if not len(places):
             return None
-        start, end = int(found[0]), int(found[0]) + 1
+        start, end = int(places[0]), int(places[0]) + 1
         while start > 0:
             key, seq = _last(parts, start - 1)
             if key != _first(parts, start)[0] or -seq > horizon:
@@ -204,13 +194,13 @@ class Runs:
             above = upper[step.first : step.last]
             rows = merged(_rows(above), rows)
             self.runs[step.run + 1] = np.concatenate([upper[: step.first], upper[step.last :]])
-        made = self._written(kept(rows, horizon, step.run == 0))
+        parts = self._written(kept(rows, horizon, step.run == 0))
         self._remove(old)
         self._remove(above)
         before, behind = lower[: step.lower_first], lower[step.lower_last :]
-        _note_boundary(before, made)
-        _note_boundary(made, behind)
-        self.runs[step.run] = np.concatenate([before, made, behind])
+        _note_boundary(before, parts)
+        _note_boundary(parts, behind)
+        self.runs[step.run] = np.concatenate([before, parts, behind])
         self.runs = [run for run in self.runs if len(run)]
         return size
 
@@ -221,18 +211,20 @@ class Runs:
                 self.gone.append(number)
 
     def _written(self, rows: Ints) -> Parts:
-        """Sorted rows as new parts."""
         if not len(rows):
             return no_parts()
-        buffer, made = written(rows, PART_BYTES)
-        parts = np.zeros(len(made), PART)
+        buffer, new_parts = written(rows, PART_BYTES)
+        parts = np.zeros(len(new_parts), PART)
         for name in ("length", "rows", "extra", "due", "newest"):
-            parts[name] = made[name]
-        parts["id"] = np.arange(self._next, self._next + len(made))
-        parts["address"] = address_of(buffer) + made["start"]
-        self._next += len(made)
+            parts[name] = new_parts[name]
+        parts["id"] = np.arange(self._next, self._next + len(new_parts))
+        parts["address"] = address_of(buffer) + new_parts["start"]
+        self._next += len(new_parts)
         for number, start, length in zip(
-            parts["id"].tolist(), made["start"].tolist(), made["length"].tolist(), strict=True
+            parts["id"].tolist(),
+            new_parts["start"].tolist(),
+            new_parts["length"].tolist(),
+            strict=True,
         ):
             self.fresh[number] = buffer.data[start : start + length]
         return parts
@@ -262,11 +254,9 @@ def _note_boundary(before: Parts, behind: Parts) -> None:
 
 
 def _first(parts: Parts, i: int) -> tuple[bytes, int]:
-    """The first version in a part: its key, and minus its seq."""
     return row_named(int(parts["address"][i]))
 
 
 def _last(parts: Parts, i: int) -> tuple[bytes, int]:
-    """The last version in a part: its key, and minus its seq."""
     part = parts[i]
     return row_named(last_row(int(part["address"]), int(part["length"]), int(part["rows"])))

@@ -13,8 +13,6 @@ from streamydb.columns.jit import brief, leaf
 from streamydb.read_model.lookup import BEHIND_ALL, DAMAGED, NONE, part_place, place_of, row_in
 from streamydb.read_model.rows import Ints, compare, deleted, key_bytes_of, key_of, same_key, seq_of
 
-__all__ = ["advanced", "begun", "filled", "heads_at"]
-
 
 @leaf
 def _set(view: Ints, heads: Ints, run: int, part: int, i: int) -> bool:
@@ -46,8 +44,8 @@ def _pass(view: Ints, heads: Ints, run: int, key: int, seq: int) -> int:
     """Move a run's head behind the key of a row; its newest version up to ``seq``, if any."""
     if seq_of(heads[run, 2]) > seq and not _seek(view, heads, run, key, seq):
         return DAMAGED
-    found = heads[run, 2]
-    if found == NONE or not same_key(found, key):
+    current = heads[run, 2]
+    if current == NONE or not same_key(current, key):
         return NONE
     if not _next(view, heads, run):
         return DAMAGED
@@ -55,7 +53,7 @@ def _pass(view: Ints, heads: Ints, run: int, key: int, seq: int) -> int:
     older = row != NONE and same_key(row, key)
     if older and not _seek(view, heads, run, key, BEHIND_ALL):
         return DAMAGED
-    return found  # type: ignore[no-any-return]
+    return current  # type: ignore[no-any-return]
 
 
 @leaf
@@ -79,11 +77,11 @@ def _newest(view: Ints, heads: Ints, key: int, seq: int) -> int:
     for run in range(len(heads)):
         row = heads[run, 2]
         if row != NONE and same_key(row, key):
-            found = _pass(view, heads, run, key, seq)
-            if found == DAMAGED:
+            current = _pass(view, heads, run, key, seq)
+            if current == DAMAGED:
                 return DAMAGED
-            if found != NONE and (newest == NONE or seq_of(found) > seq_of(newest)):
-                newest = found
+            if current != NONE and (newest == NONE or seq_of(current) > seq_of(newest)):
+                newest = current
     return newest
 
 
@@ -104,13 +102,9 @@ def filled(
     """Fill ``out`` with the rows that exist; how many it has then, or `DAMAGED`; True if the step
     has ended before that was done.
 
-    Args:
-        view: where to look.
-        heads: of the runs; they are moved on.
-        stop: address and length of the key to stop before; of no bytes: none.
-        seq: the snapshot.
-        out: rows.
-        step: how many it has already, and how many keys to pass at most.
+    ``heads``: of the runs; they are moved on. ``stop``: address and length of the key to stop
+    before; of no bytes: none. ``out``: rows. ``step``: how many it has already, and how many keys
+    to pass at most.
     """
     n, keys = step
     stop_at, stop_bytes = stop

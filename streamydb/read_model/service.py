@@ -23,8 +23,6 @@ from streamydb.read_model.model import ReadModel
 from streamydb.read_model.warmup import warm_up
 from streamydb.settings import Settings
 
-__all__ = ["run"]
-
 
 def run(
     settings: Settings,
@@ -37,13 +35,11 @@ def run(
 ) -> None:
     """Load if there is nothing yet, then follow until a signal comes; one ends a load at once.
 
-    Args:
-        settings: the database and the connection.
-        folder: the read model's folder, on a local disk; it is new if nothing is in it.
-        copy_from: a read model that a new one begins with a copy of.
-        from_snapshot: a Parquet snapshot that a new one begins with.
-        retention_s: for how many seconds of commit time snapshots are kept at least.
-        retention_seqs: for how many transactions they are kept at least.
+    ``folder``: the read model's folder, on a local disk; it is new if nothing is in it.
+    ``copy_from``: a read model that a new one begins with a copy of. ``from_snapshot``: a Parquet
+    snapshot that a new one begins with. ``retention_s``: for how many seconds of commit time
+    snapshots are kept at least. ``retention_seqs``: for how many transactions they are kept at
+    least.
 
     Raises:
         ConfigurationError: a retention is negative, or no number.

@@ -28,9 +28,7 @@ from streamydb.read_model.times import commit_time
 if TYPE_CHECKING:
     import lmdb
 
-    from streamydb.read_model.store import Shown, Store
-
-__all__ = ["Entry", "Snapshot", "Version"]
+    from streamydb.read_model.store import Store, StoreView
 
 _SPARE: Final = bytes(SPARE_BYTES)
 _PAGE: Final = 1_000
@@ -69,22 +67,19 @@ class Snapshot:
     """
 
     def __init__(
-        self, store: Store, txn: lmdb.Transaction[memoryview], seq: int, shown: Shown
+        self, store: Store, txn: lmdb.Transaction[memoryview], seq: int, parts: StoreView
     ) -> None:
-        """Take over a read transaction; made by `ReadModel.snapshot`."""
         self.seq = seq
         self._store = store
         self._txn: lmdb.Transaction[memoryview] | None = txn
         self._id = txn.id
-        self._oldest = shown.bounds.oldest
-        self._view, self._parts = shown.view, shown.parts
+        self._oldest = parts.bounds.oldest
+        self._view, self._parts = parts.view, parts.parts
 
     def __enter__(self) -> Self:
-        """The snapshot itself."""
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        """Close it."""
         self.close()
 
     def close(self) -> None:
@@ -128,16 +123,16 @@ class Snapshot:
         texts = [key_bytes(key) for key in keys]
         ends = np.fromiter(accumulate(map(len, texts)), np.int64, len(texts))
         self._id()
-        data, numbers, told = found_many(self._view, b"".join(texts) + _SPARE, ends, self.seq)
-        found: list[Entry | None] = []
+        data, numbers, lengths = found_many(self._view, b"".join(texts) + _SPARE, ends, self.seq)
+        entries: list[Entry | None] = []
         values, start = data.tobytes(), 0
         for key, (_, end, seq, ts_ms) in zip(keys, numbers.tolist(), strict=True):
             if seq == DAMAGED:
                 raise self._store.damaged()
-            found.append(Entry(key, values[start:end], seq, ts_ms) if seq != NONE else None)
+            entries.append(Entry(key, values[start:end], seq, ts_ms) if seq != NONE else None)
             start = end
-        _tell(found, told)
-        return found
+        _tell(entries, lengths)
+        return entries
 
     def get_json(self, keys: Sequence[str], bytes_max: int) -> bytes | None:
         """The entries of keys as members of a JSON object; each key once, absent ones null.
@@ -167,12 +162,8 @@ class Snapshot:
     ) -> list[Entry]:
         """Entries in the order of their keys' UTF-8 bytes, which is that of their characters.
 
-        Args:
-            prefix: only keys that begin with it.
-            start: only keys from it on.
-            end: only keys before it.
-            after: only keys behind it: the last one of the page before.
-            limit: at most so many.
+        ``prefix``: only keys that begin with it. ``start``: only keys from it on. ``end``: only
+        keys before it. ``after``: only keys behind it: the last one of the page before.
 
         Raises:
             ValueError: ``limit`` is negative.
@@ -211,9 +202,9 @@ class Snapshot:
             return JsonPage(b"", None)
         if at_once:
             self._id()
-            lengths, most = (len(bounds[0]), len(bounds[1])), (limit, bytes_max, _STEP_KEYS)
+            lengths, page_limits = (len(bounds[0]), len(bounds[1])), (limit, bytes_max, _STEP_KEYS)
             data, count, last = page_as_json(
-                self._view, b"".join(bounds) + _SPARE, lengths, self.seq, most
+                self._view, b"".join(bounds) + _SPARE, lengths, self.seq, page_limits
             )
         else:
             rows = self._rows(*bounds, limit + 1)
@@ -224,13 +215,13 @@ class Snapshot:
         name = row_named(last)[0].decode() if last != NONE else None
         return JsonPage(data.tobytes(), name, count != UNFINISHED)
 
-    def _rows(self, first: bytes, stop: bytes, most: int) -> Ints:
+    def _rows(self, first: bytes, stop: bytes, page_limits: int) -> Ints:
         """Rows that exist, from a key on, before another one (empty: to the end).
 
         It passes some keys at a time, so that other threads go on.
         """
         bounds, lengths = first + stop + _SPARE, (len(first), len(stop))
-        rows = np.empty(most, np.int64)
+        rows = np.empty(page_limits, np.int64)
         self._id()
         heads, more = heads_at(self._view, bounds, len(first), self.seq)
         n = 0 if more else DAMAGED
@@ -246,15 +237,15 @@ class Snapshot:
         """Entries from a key on, before another one (empty: to the end)."""
         rows = self._rows(first, stop, limit)
         self._id()
-        data, numbers, told = gathered(rows, True)
+        data, numbers, lengths = gathered(rows, True)
         texts, start = data.tobytes(), 0
-        found = []
+        entries = []
         for key_end, end, seq, ts_ms in numbers.tolist():
             key = texts[start:key_end].decode()
-            found.append(Entry(key, texts[key_end:end], seq, ts_ms))
+            entries.append(Entry(key, texts[key_end:end], seq, ts_ms))
             start = end
-        _tell(found, told)
-        return found
+        _tell(entries, lengths)
+        return entries
 
     def first_end(self) -> int | None:
         """The earliest commit time (ms) from which on one of its keys is absent; None: no key ends.
@@ -280,9 +271,9 @@ class Snapshot:
         if limit < 0:
             raise ValueError(f"limit must be 0 or more, not {limit}")
         data = key_bytes(key) + _SPARE
-        found: list[Version] = []
+        versions: list[Version] = []
         seq = self.seq
-        while len(found) < limit:
+        while len(versions) < limit:
             self._id()
             at, length, _, version, _, _ = find(self._view, data, len(data) - SPARE_BYTES, seq)
             if at == DAMAGED:
@@ -292,11 +283,11 @@ class Snapshot:
             row = unpack_row(bytes_at(at, length))
             if row.value or version > self._oldest:
                 txn_id, end = row.txn_id.decode(), row.expires_ms or None
-                found.append(Version(version, row.ts_ms, row.value or None, txn_id, end))
+                versions.append(Version(version, row.ts_ms, row.value or None, txn_id, end))
             if version <= self._oldest:
                 break
             seq = version - 1
-        return found
+        return versions
 
     def digest(self) -> str:
         """A digest of all entries with their versions: equal exactly if the data is."""

@@ -14,22 +14,56 @@ from streamydb.columns.addresses import SPARE_BYTES, address_of
 from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
 from streamydb.read_model.catalogue import Parts, fits, no_parts, packed, unpacked, view_of
-from streamydb.read_model.core import Resolved, Retention, StoreBatch, TopicProgress
+from streamydb.read_model.core import ResolvedPoint, Retention, StoreBatch, TopicProgress
 from streamydb.read_model.ends import Ends, ShownParts
 from streamydb.read_model.environment import MAP_BYTES, Environment, Tables
-from streamydb.read_model.errors import StoreFailedError
-from streamydb.read_model.identity import check_identity, identity
+from streamydb.read_model.errors import StoreFailedError, StoreMismatchError, StoreMissingError
 from streamydb.read_model.lookup import find_each
 from streamydb.read_model.merging import newer
 from streamydb.read_model.rows import DamagedError, Ints, pack_seq, unpack_seq
 from streamydb.read_model.runs import Runs
 from streamydb.read_model.times import forget_times, last_until
-from streamydb.read_model.unresolved import Unresolved, check_same, new_rows
+from streamydb.read_model.unresolved import UnresolvedChanges, check_same, new_rows
+from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
     import lmdb
 
-__all__ = ["FORMAT", "Shown", "SnapshotBounds", "Store"]
+
+class _Identity(msgspec.Struct):
+    format: int
+    database: str
+
+
+def identity(number: int, database: str) -> bytes:
+    return msgspec.json.encode(_Identity(number, database))
+
+
+def check_identity(stored: bytes, number: int, database: str, folder: Path) -> None:
+    """Require that a stored identity (empty: there is none) is of a format and a database.
+
+    Raises:
+        StoreMissingError: it is not written yet.
+        StoreMismatchError: it is of another format, or of another database.
+        StoreFailedError: it is none.
+    """
+    if not stored:
+        raise StoreMissingError(f"the read model in {folder} is still empty; try again")
+    try:
+        identity = msgspec.json.decode(stored, type=_Identity)
+    except UNREADABLE as fault:
+        raise StoreFailedError(f"{folder} is no read model: {fault}") from fault
+    if identity.database != database:
+        raise StoreMismatchError(
+            f"the read model in {folder} is of the database {identity.database!r}, not of "
+            f"{database!r}; name another folder"
+        )
+    if identity.format != number:
+        raise StoreMismatchError(
+            f"the read model in {folder} has format {identity.format}, this program writes format "
+            f"{number}; delete the folder and load it again"
+        )
+
 
 FORMAT: Final = 3
 """Version of the store's layout; raised when an older program would misread it."""
@@ -40,7 +74,7 @@ _RESOLVED = b"resolved"
 _BOUNDS = b"bounds"
 _PARTS = b"parts"
 _GENERATION = b"generation"
-_decode_resolved: Final = msgspec.msgpack.Decoder(Resolved).decode
+_decode_resolved: Final = msgspec.msgpack.Decoder(ResolvedPoint).decode
 
 _NUMBERS_BITS: Final = 20
 """A commit writes fewer than two to the power of so many parts."""
@@ -54,7 +88,7 @@ class SnapshotBounds(NamedTuple):
     ts_ms: int
 
 
-class Shown(NamedTuple):
+class StoreView(NamedTuple):
     """A commit as snapshots see it: its number, its bounds, its runs as kernels take them, and the
     parts of these.
     """
@@ -86,8 +120,8 @@ class Store:
         """
         self.database = database
         self.ends = Ends()
-        self._unresolved = Unresolved()
-        self._last = b"", Resolved()
+        self._unresolved = UnresolvedChanges()
+        self._last = b"", ResolvedPoint()
         self.environment = Environment.open(folder, map_bytes, write=create)
         try:
             if create:
@@ -99,11 +133,9 @@ class Store:
 
     @property
     def tables(self) -> Tables:
-        """The sub-databases."""
         return self.environment.tables
 
     def close(self) -> None:
-        """Give the file back."""
         self.environment.close()
 
     def _initialise(self, txn: lmdb.Transaction[memoryview]) -> None:
@@ -116,39 +148,36 @@ class Store:
 
     def _check_identity(self) -> None:
         with self.environment.reading() as txn:
-            found = bytes(txn.get(_IDENTITY, b"", db=self.tables.about))
-        check_identity(found, FORMAT, self.database, self.environment.folder)
+            stored = bytes(txn.get(_IDENTITY, b"", db=self.tables.about))
+        check_identity(stored, FORMAT, self.database, self.environment.folder)
 
     def bounds(self, txn: lmdb.Transaction[memoryview]) -> SnapshotBounds:
-        """Return the seqs of which a transaction can take snapshots."""
         data = txn.get(_BOUNDS, b"", db=self.tables.about)
         return SnapshotBounds(unpack_seq(data), unpack_seq(data[8:]), unpack_seq(data[16:]))
 
-    def shown(self, txn: lmdb.Transaction[memoryview]) -> Shown:
+    def shown(self, txn: lmdb.Transaction[memoryview]) -> StoreView:
         """The store as a read transaction sees it; found once for all that see the same.
 
         Raises:
             StoreFailedError: the file is damaged.
         """
-        found: Shown | None = self.environment.shown
+        found: StoreView | None = self.environment.shown
         if found is None or found.commit != txn.id():
             listed = self._listed(txn)
             parts = np.concatenate([no_parts(), *listed])
             view = view_of(listed)
             shown = ShownParts(view, parts["id"].copy(), parts["newest"].copy())
-            found = Shown(txn.id(), self.bounds(txn), view, shown)
+            found = StoreView(txn.id(), self.bounds(txn), view, shown)
             self.environment.shown = found
         return found
 
     def damaged(self) -> StoreFailedError:
-        """The error for a damaged file."""
         return StoreFailedError(
             f"what is stored in {self.environment.folder} cannot be read: the file is damaged. "
             "Delete the folder; its follower loads it again"
         )
 
     def progress(self) -> TopicProgress:
-        """Return how far the topic is read."""
         with self.environment.reading() as txn:
             return self._progress(txn)
 
@@ -156,24 +185,22 @@ class Store:
         data = txn.get(_PROGRESS, b"", db=self.tables.about)
         return msgspec.msgpack.decode(data, type=TopicProgress)
 
-    def resolved(self) -> Resolved:
+    def resolved(self) -> ResolvedPoint:
         """The last seq of which a snapshot can be taken; decoded when it has changed."""
         with self.environment.reading() as txn:
             data = bytes(txn.get(_RESOLVED, b"", db=self.tables.about))
-        before, found = self._last
+        before, progress = self._last
         if data != before:
-            found = _decode_resolved(data)
-            self._last = data, found
-        return found
+            progress = _decode_resolved(data)
+            self._last = data, progress
+        return progress
 
     def generation(self) -> str | None:
-        """Return the generation of what is stored; None: nobody has recorded it."""
         with self.environment.reading() as txn:
-            found = txn.get(_GENERATION, db=self.tables.about)
-            return None if found is None else bytes(found).decode()
+            stored = txn.get(_GENERATION, db=self.tables.about)
+            return None if stored is None else bytes(stored).decode()
 
     def belong_to(self, generation: str) -> None:
-        """Record the generation of what is stored."""
         self.environment.write(
             lambda txn: txn.put(_GENERATION, generation.encode(), db=self.tables.about)
         )
@@ -185,7 +212,6 @@ class Store:
             return max([self.bounds(txn).latest, *(int(run["newest"].max()) for run in runs)])
 
     def adopt(self, progress: TopicProgress) -> None:
-        """Record the topic that an empty store will follow."""
         self.environment.write(lambda txn: self._put_progress(txn, progress))
 
     def preload(self, rows: list[bytes]) -> None:
@@ -213,10 +239,7 @@ class Store:
     def apply(self, batch: StoreBatch, retention: Retention, *, hurry: bool = False) -> bool:
         """Commit a batch, raise the horizon, collect; whether more is left to be collected.
 
-        Args:
-            batch: what to write.
-            retention: which snapshots to keep.
-            hurry: collect later, as records wait to be read; see `Runs.settle`.
+        ``hurry``: collect later, as records wait to be read; see `Runs.settle`.
 
         Raises:
             InvariantViolation: a change differs from what was read as that change before, or
@@ -263,7 +286,6 @@ class Store:
             raise self.damaged() from fault
 
     def _runs(self, txn: lmdb.Transaction[memoryview], number: int) -> Runs:
-        """The runs that are stored; new parts are numbered from ``number`` on."""
         runs = self._listed(txn)
         ids = [int(run["id"].max()) + 1 for run in runs]
         return Runs(runs, max([number, *ids]))
@@ -275,8 +297,8 @@ class Store:
             StoreFailedError: the list and the parts do not fit.
         """
         parts = unpacked(bytes(txn.get(_PARTS, b"", db=self.tables.about)))
-        found = self.environment.parts(txn, parts["id"].tolist())
-        places = np.array(found, np.int64).reshape(-1, 2)
+        addresses = self.environment.parts(txn, parts["id"].tolist())
+        places = np.array(addresses, np.int64).reshape(-1, 2)
         stored = np.maximum(parts["length"], self._apart(txn))
         if not fits(parts) or (places[:, 1] != stored).any():
             raise self.damaged()
@@ -314,14 +336,20 @@ class Store:
         if len(rows):
             check_same(find_each(view, rows), rows)
 
-    def _put_progress(self, txn: lmdb.Transaction[memoryview], progress: TopicProgress) -> Resolved:
+    def _put_progress(
+        self, txn: lmdb.Transaction[memoryview], progress: TopicProgress
+    ) -> ResolvedPoint:
         latest = progress.resolved()
         txn.put(_PROGRESS, msgspec.msgpack.encode(progress), db=self.tables.about)
         txn.put(_RESOLVED, msgspec.msgpack.encode(latest), db=self.tables.about)
         return latest
 
     def _horizon(
-        self, txn: lmdb.Transaction[memoryview], retention: Retention, latest: Resolved, oldest: int
+        self,
+        txn: lmdb.Transaction[memoryview],
+        retention: Retention,
+        latest: ResolvedPoint,
+        oldest: int,
     ) -> int:
         """The oldest seq that the retention asks to keep."""
         by_seq, until_ms = retention.bounds(latest)

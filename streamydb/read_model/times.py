@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from streamydb.read_model.environment import Tables
 
-__all__ = ["commit_time", "forget_times", "last_until"]
-
 TIMES_MAX: Final = 65_536
 """Timestamps that one commit removes."""
 
@@ -43,9 +41,9 @@ def forget_times(txn: lmdb.Transaction[memoryview], tables: Tables, horizon: int
     past = times.set_range(pack_seq(horizon + 1))
     if not (times.prev() if past else times.last()):
         return
-    kept = bytes(times.key())
+    oldest_kept = bytes(times.key())
     times.first()
     for _ in range(TIMES_MAX):
-        if bytes(times.key()) >= kept:
+        if bytes(times.key()) >= oldest_kept:
             break
         times.delete()

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.errors import InvariantViolation
-from streamydb.read_model.arrivals import Seen, enter, unresolved
+from streamydb.read_model.arrivals import Arrivals, enter, unresolved
 from streamydb.read_model.lookup import DAMAGED, NONE, find_each
 from streamydb.read_model.merging import differing, distinct, sorted_rows
 from streamydb.read_model.rows import DamagedError, row_named
@@ -23,62 +23,54 @@ if TYPE_CHECKING:
     from streamydb.read_model.rows import Ints
     from streamydb.read_model.runs import Runs
 
-__all__ = ["Unresolved", "check_same", "new_rows"]
 
-
-class Unresolved:
+class UnresolvedChanges:
     """The changes that a store has and that are not resolved in their partition."""
 
     def __init__(self) -> None:
-        """Know nothing; what is stored is read when it is needed."""
-        self._seen: Seen | None = None
+        self._seen: Arrivals | None = None
 
     def suspects(
         self, before: TopicProgress, runs: Runs, batch: StoreBatch
     ) -> npt.NDArray[np.bool_]:
         """Mark the changes of a batch that may be stored, and note them all.
 
-        Args:
-            before: how far the topic was read before the batch.
-            runs: what is stored.
-            batch: it need not be committed afterwards.
+        ``before``: how far the topic was read before the batch. ``batch``: it need not be committed
+        afterwards.
         """
         resolved = _resolved(before)
         if self._seen is None:
             nobody = len(resolved) - 1
-            known = runs.newer(int(resolved[nobody]))
-            self._seen = unresolved(_nothing(), resolved, len(known))
-            enter(self._seen, known, np.full(len(known), nobody))
+            newer = runs.newer(int(resolved[nobody]))
+            self._seen = unresolved(_nothing(), resolved, len(newer))
+            enter(self._seen, newer, np.full(len(newer), nobody))
         self._seen = unresolved(self._seen, resolved, len(batch.rows))
         return enter(self._seen, batch.rows, batch.partitions).astype(np.bool_)
 
 
-def _nothing() -> Seen:
-    return Seen(np.zeros(1, np.uint64), np.zeros(1, np.int64), np.zeros(1, np.int64))
+def _nothing() -> Arrivals:
+    return Arrivals(np.zeros(1, np.uint64), np.zeros(1, np.int64), np.zeros(1, np.int64))
 
 
 def _resolved(progress: TopicProgress) -> Ints:
     """The resolved seq of each partition, and of changes whose partition is not known."""
-    found = [progress.parts[number].resolved.seq for number in sorted(progress.parts)]
-    return np.array([*found, min(found)], np.int64)
+    seqs = [progress.parts[number].resolved.seq for number in sorted(progress.parts)]
+    return np.array([*seqs, min(seqs)], np.int64)
 
 
 def new_rows(view: Ints, rows: Ints, suspects: npt.NDArray[np.bool_]) -> Ints:
     """The rows that are not stored, sorted, each of them once.
 
-    Args:
-        view: what is stored.
-        rows: changes.
-        suspects: which of them may be stored.
+    ``suspects``: which of them may be stored.
 
     Raises:
         InvariantViolation: one is stored and differs, or two of a name differ.
         DamagedError: what is stored cannot be read.
     """
     if suspects.any():
-        found = find_each(view, rows[suspects])
-        stored = found != NONE
-        check_same(found[stored], rows[suspects][stored])
+        stored_rows = find_each(view, rows[suspects])
+        stored = stored_rows != NONE
+        check_same(stored_rows[stored], rows[suspects][stored])
         suspects[suspects] = stored
         rows = rows[~suspects]
     ordered, wrong = distinct(sorted_rows(rows))
@@ -88,18 +80,18 @@ def new_rows(view: Ints, rows: Ints, suspects: npt.NDArray[np.bool_]) -> Ints:
     return ordered
 
 
-def check_same(found: Ints, rows: Ints) -> None:
+def check_same(stored: Ints, rows: Ints) -> None:
     """Require that stored rows, or `NONE`, are equal to others.
 
     Raises:
         InvariantViolation: one is not.
         DamagedError: what is stored cannot be read.
     """
-    if (found == DAMAGED).any():
+    if (stored == DAMAGED).any():
         raise DamagedError
-    wrong = differing(found, rows)
+    wrong = differing(stored, rows)
     if wrong >= 0:
-        what = "another change" if found[wrong] != NONE else "nothing"
+        what = "another change" if stored[wrong] != NONE else "nothing"
         key, seq = row_named(int(rows[wrong]))
         raise InvariantViolation(
             f"a change that was read before is read again, and the store has {what} at its place "

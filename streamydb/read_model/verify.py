@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from streamydb.read_model.snapshot import Entry, Snapshot
     from streamydb.settings import Settings
 
-__all__ = ["DIFFERENCES_MAX", "Comparison", "verify"]
-
 DIFFERENCES_MAX: Final = 10
 """How many keys that differ are named."""
 
@@ -33,7 +31,7 @@ _POLL_S: Final = 0.2
 _PAGE: Final = 1_000
 
 
-class Comparison(NamedTuple):
+class ModelComparison(NamedTuple):
     """The outcome of a comparison.
 
     Attributes:
@@ -54,17 +52,14 @@ def verify(
     *,
     source: ChangesTopic | None = None,
     note: Callable[[int, int], None] = lambda _done, _total: None,
-) -> Comparison:
+) -> ModelComparison:
     """Compare the read model in a folder, as it is now, with a second one made from the topic.
 
     Others may follow and read it meanwhile.
 
-    Args:
-        folder: where it is.
-        settings: of the database's clients.
-        scratch: a folder that does not exist; the other read model is left there.
-        source: where the changes come from, if not from Kafka; taken over.
-        note: called with the seq that the other one has come to, and the last that it needs.
+    ``scratch``: a folder that does not exist; the other read model is left there. ``source``: where
+    the changes come from, if not from Kafka; taken over. ``note``: called with the seq that the
+    other one has come to, and the last that it needs.
 
     Raises:
         ChangesExpiredError: the topic does not begin with the database any more.
@@ -73,19 +68,19 @@ def verify(
     """
     with ReadModel.open(scratch, settings.database, write=True) as fresh:
         with ReadModel.open(folder, settings.database) as model:
-            wanted = model.latest().seq
+            seq = model.latest().seq
         follower = Follower(fresh, settings, source=source)
         try:
-            while fresh.latest().seq < wanted:
+            while fresh.latest().seq < seq:
                 follower.step(_POLL_S)
-                note(min(fresh.latest().seq, wanted), wanted)
+                note(min(fresh.latest().seq, seq), seq)
         finally:
             follower.close()
         with ReadModel.open(folder, settings.database) as model:
             return _compare(model, fresh)
 
 
-def _compare(model: ReadModel, fresh: ReadModel) -> Comparison:
+def _compare(model: ReadModel, fresh: ReadModel) -> ModelComparison:
     """Compare two read models at the latest seq that both have."""
     seq = min(model.latest().seq, fresh.latest().seq)
     with model.snapshot(seq) as examined, fresh.snapshot(seq) as truth:
@@ -93,7 +88,7 @@ def _compare(model: ReadModel, fresh: ReadModel) -> Comparison:
         differing = list(islice(_differing(_entries(examined), counted), DIFFERENCES_MAX))
         for _ in counted:
             continue
-        return Comparison(seq, counted.count, differing)
+        return ModelComparison(seq, counted.count, differing)
 
 
 class _Counted:

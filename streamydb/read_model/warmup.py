@@ -27,14 +27,12 @@ from streamydb.records import (
 )
 from streamydb.settings import Settings
 
-__all__ = ["warm_up"]
-
 _DATABASE: Final = "warm-up"
 _SEQS: Final = 12
 _BYTES_MAX: Final = 1_000
 
 
-class _Changes:
+class _SampleChanges:
     """A topic in memory: a few changes a fetch, some with an end, all of them repeated."""
 
     def __init__(self) -> None:
@@ -64,33 +62,34 @@ class _Changes:
         del self._records[: positions[0]]
 
     def fetch(self, timeout_s: float) -> Fetched:  # noqa: ARG002 - the port
-        found, self._records = self._records[:3], self._records[3:]
-        return Fetched(RecordColumns.of(found), {})
+        records, self._records = self._records[:3], self._records[3:]
+        return Fetched(RecordColumns.of(records), {})
 
     def close(self) -> None:
         self._records.clear()
 
 
 def warm_up() -> None:
-    """Follow a few changes into a read model that is thrown away, and read them."""
     compile_kernels()
     settings = Settings(database=_DATABASE, bootstrap="127.0.0.1:1")
     with TemporaryDirectory(prefix="streamydb-warm-up-") as home:
         folder = Path(home) / "read-model"
         with ReadModel.open(folder, _DATABASE, write=True) as model:
-            follower = Follower(model, settings, retention_s=0, retention_seqs=1, source=_Changes())
+            follower = Follower(
+                model, settings, retention_s=0, retention_seqs=1, source=_SampleChanges()
+            )
             while model.latest().seq < _SEQS:
                 follower.step(0)
-            with model.snapshot() as shown:
+            with model.snapshot() as snapshot:
                 keys = ["key/1", "key/2", "absent"]
-                shown.get(keys[0])
-                shown.get_many(keys)
-                shown.get_json(keys, _BYTES_MAX)
-                shown.scan(prefix="key/")
+                snapshot.get(keys[0])
+                snapshot.get_many(keys)
+                snapshot.get_json(keys, _BYTES_MAX)
+                snapshot.scan(prefix="key/")
                 for at_once in (True, False):
-                    shown.scan_json(limit=9, bytes_max=_BYTES_MAX, at_once=at_once)
-                shown.history(keys[0])
-                shown.first_end()
+                    snapshot.scan_json(limit=9, bytes_max=_BYTES_MAX, at_once=at_once)
+                snapshot.history(keys[0])
+                snapshot.first_end()
 
 
 if __name__ == "__main__":

@@ -15,29 +15,8 @@ from typing import Final
 
 import msgspec
 
-__all__ = [
-    "CONSTRAINTS_ANYWHERE", "EVERYWHERE", "EXPIRY", "NOWHERE", "RANGES", "RULES",
-    "VALUES_BOUNDED", "Begins",
-]  # fmt: skip
-
-VALUES_BOUNDED: Final = "values-bounded"
-"""What one transaction meets is bounded in bytes: `TRANSACTION_VALUES_BYTES_MAX`."""
-
-CONSTRAINTS_ANYWHERE: Final = "constraints-anywhere"
-"""Constraints can be declared in a database that was not created for them."""
-
-RANGES: Final = "ranges"
-"""Checks and reads may name ranges; before, a record in which one does is no transaction."""
-
-EXPIRY: Final = "expiry"
-"""Updates may say when keys end; before, a record that does is no transaction.
-
-With it came ranges in locks, calls and constraints (`Begins.ranges_anywhere`).
-"""
-
-RULES: Final = (
-    VALUES_BOUNDED, CONSTRAINTS_ANYWHERE, RANGES, EXPIRY,
-)  # fmt: skip
+RULES: Final[tuple[str, ...]] = ()
+"""The rules whose beginnings are recorded; 0.2.0, the first release, has none."""
 
 
 class Begins(msgspec.Struct, frozen=True):
@@ -51,16 +30,8 @@ class Begins(msgspec.Struct, frozen=True):
 
     def holds(self, rule: str, partition: int, offset: int) -> bool:
         """Return True if a rule holds for a record of the log."""
-        place = self.places.get(rule)
-        return place is not None and offset >= place.get(partition, 0)
-
-    def rules(self, partition: int, offset: int) -> frozenset[str]:
-        """Return the rules that hold for a record of the log."""
-        return frozenset(rule for rule in RULES if self.holds(rule, partition, offset))
-
-    def ranges_anywhere(self, partition: int, offset: int) -> bool:
-        """Return True if locks, calls and constraints may name ranges, too, in such a record."""
-        return self.holds(RANGES, partition, offset) and self.holds(EXPIRY, partition, offset)
+        offsets = self.places.get(rule)
+        return offsets is not None and offset >= offsets.get(partition, 0)
 
     def completed(self, other: Begins) -> Begins:
         """With the places of another one, for the rules that are not named here."""
@@ -86,6 +57,3 @@ class Begins(msgspec.Struct, frozen=True):
 
 EVERYWHERE: Final = Begins({rule: {} for rule in RULES})
 """All rules hold from the beginning: what a new database has."""
-
-NOWHERE: Final = Begins()
-"""No release has begun a rule: what earlier releases have executed."""

@@ -81,7 +81,7 @@ class _Origin(msgspec.Struct, gc=False):
     connector: str
 
 
-class _OfAnyRelease(msgspec.Struct, gc=False):
+class _AnyChange(msgspec.Struct, gc=False):
     """The fields by which a record is known, whatever release wrote it."""
 
     resolved: int | UnsetType = UNSET
@@ -91,16 +91,14 @@ class _OfAnyRelease(msgspec.Struct, gc=False):
 _encode = msgspec.json.Encoder().encode
 _decode_change = msgspec.json.Decoder(Change).decode
 _decode_resolved = msgspec.json.Decoder(Resolved).decode
-_decode_any = msgspec.json.Decoder(_OfAnyRelease).decode
+_decode_any = msgspec.json.Decoder(_AnyChange).decode
 
 
 def encode_change(change: Change) -> bytes:
-    """The record value of a change."""
     return _encode(change)
 
 
 def encode_resolved(resolved: Resolved) -> bytes:
-    """The record value of a resolved record."""
     return _encode(resolved)
 
 
@@ -128,8 +126,8 @@ def is_strange_change(value: bytes) -> bool:
     if later_format(value) is not None:
         return False
     try:
-        found = _decode_any(value)
+        record = _decode_any(value)
     except UNREADABLE:
         return True
-    ours = found.source is not UNSET and found.source.connector == CONNECTOR
-    return found.resolved is UNSET and not ours
+    ours = record.source is not UNSET and record.source.connector == CONNECTOR
+    return record.resolved is UNSET and not ours

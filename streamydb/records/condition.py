@@ -10,8 +10,6 @@ from streamydb.records.decoder import decode
 from streamydb.records.transaction import Transaction
 from streamydb.records.values import canonical
 
-__all__ = ["condition", "condition_form"]
-
 _COMPARATORS: Final = ("eq", "ne", "lt", "le", "gt", "ge", "exists")
 _VERSIONED: Final = (*_COMPARATORS, "version")
 """What a condition has, at least one of them."""
@@ -19,25 +17,25 @@ _VERSIONED: Final = (*_COMPARATORS, "version")
 _KEY: Final = "k"
 
 
-def condition(given: object, *, versioned: bool = True) -> Transaction | None:
+def condition(text: object, *, versioned: bool = True) -> Transaction | None:
     """Return a transaction whose one check is a condition; None: it is none.
 
     ``versioned``: whether it may be one on the version, too.
     """
-    if not isinstance(given, Mapping) or not set(given) <= set(_known(versioned=versioned)):
+    if not isinstance(text, Mapping) or not set(text) <= set(_known(versioned=versioned)):
         return None
     try:
-        payload = canonical({"id": "condition", "checks": [{"key": _KEY, **given}]})
+        payload = canonical({"id": "condition", "checks": [{"key": _KEY, **text}]})
     except ValueRejected:
         return None
-    found = decode(payload)
-    return found if isinstance(found, Transaction) else None
+    record = decode(payload)
+    return record if isinstance(record, Transaction) else None
 
 
 def condition_form(name: str, *, versioned: bool) -> str:
     """Say what a condition looks like, which was given as ``name``."""
-    known = ", ".join(_known(versioned=versioned))
-    return f'{name} is a check without its key, such as {{"ge": 100}}: {known}.'
+    forms = ", ".join(_known(versioned=versioned))
+    return f'{name} is a check without its key, such as {{"ge": 100}}: {forms}.'
 
 
 def _known(*, versioned: bool) -> tuple[str, ...]:

@@ -15,11 +15,6 @@ from msgspec import UNSET
 
 from streamydb.records.change import Change, ChangeOrigin, ChangeTransaction
 
-__all__ = [
-    "ConnectPlace", "connect_key", "connect_value", "decode_place", "encode_place",
-    "key_schema", "value_schema",
-]  # fmt: skip
-
 Schema = dict[str, object]
 
 
@@ -37,7 +32,7 @@ class ConnectPlace(NamedTuple):
     seq: int
 
 
-class _Row(msgspec.Struct, gc=False):
+class _ConnectRow(msgspec.Struct, gc=False):
     """A key with its value; its seq and its end: None where they are not known, or it has none."""
 
     key: str
@@ -46,11 +41,11 @@ class _Row(msgspec.Struct, gc=False):
     expires_ms: int | None
 
 
-class _Envelope(msgspec.Struct, gc=False):
+class _ConnectEnvelope(msgspec.Struct, gc=False):
     """A change, in the order of Debezium's fields."""
 
-    before: _Row | None
-    after: _Row | None
+    before: _ConnectRow | None
+    after: _ConnectRow | None
     source: ChangeOrigin
     op: Literal["c", "u", "d"]
     ts_ms: int
@@ -79,7 +74,6 @@ _TRANSACTION: Final = [
 
 
 def key_schema() -> Schema:
-    """Return Connect's schema of all keys."""
     return {"type": "struct", "fields": [_KEY_FIELD], "optional": False, "name": "streamydb.Key"}
 
 
@@ -101,7 +95,6 @@ def value_schema() -> Schema:
 
 
 def _head(schema: Schema) -> bytes:
-    """Return what stands before each payload."""
     return b'{"schema":%b,"payload":' % json.dumps(schema, separators=(",", ":")).encode()
 
 
@@ -112,14 +105,12 @@ _NULL: Final = b"null"
 
 
 def connect_key(key: str) -> bytes:
-    """Return the record key of a key."""
     return _KEY_HEAD + _encode(key) + b"}}"
 
 
 def connect_value(key: str, change: Change) -> bytes:
-    """Return the record value of a change of a key."""
     expires_ms = None if change.expires_ms is UNSET else change.expires_ms
-    envelope = _Envelope(
+    envelope = _ConnectEnvelope(
         _row(key, change.before, None, None),
         _row(key, change.after, change.source.seq, expires_ms),
         change.source, change.op, change.ts_ms, change.transaction,
@@ -127,9 +118,11 @@ def connect_value(key: str, change: Change) -> bytes:
     return _VALUE_HEAD + _encode(envelope) + b"}"
 
 
-def _row(key: str, value: msgspec.Raw, version: int | None, expires_ms: int | None) -> _Row | None:
+def _row(
+    key: str, value: msgspec.Raw, version: int | None, expires_ms: int | None
+) -> _ConnectRow | None:
     text = bytes(value)
-    return None if text == _NULL else _Row(key, text.decode(), version, expires_ms)
+    return None if text == _NULL else _ConnectRow(key, text.decode(), version, expires_ms)
 
 
 def encode_place(place: ConnectPlace) -> bytes:

@@ -10,19 +10,6 @@ from streamydb.errors import RecordError
 from streamydb.records.formats import FORMAT, UNREADABLE, not_read
 from streamydb.records.gears import GearStatus
 
-__all__ = [
-    "Audited",
-    "Beat",
-    "Following",
-    "Handover",
-    "LeaderClaim",
-    "Message",
-    "decode_message",
-    "encode_message",
-    "gear_of",
-    "owner_of",
-]
-
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """``log``: Kafka's id of the transactions topic, so that another log's past is not believed.
@@ -51,8 +38,8 @@ class Beat(_Message, frozen=True, kw_only=True, tag="beat"):
     """The sender leads, and all outputs up to ``resolved`` are written.
 
     ``read``: the sum of the offsets up to which it has read the log. ``executed``: up to where its
-    own state is; -1: it does not know yet, or is of a release that does not say it. ``gear``: which
-    of its gears leads; None: it has not told, is itself a real-time gear, or of an earlier release.
+    own state is; -1: it does not know yet. ``gear``: which of its gears leads; None: it has not
+    told, or is itself a real-time gear.
     """
 
     epoch: int
@@ -115,7 +102,6 @@ def owner_of(pipeline: str) -> str:
 
 
 def encode_message(message: Message) -> bytes:
-    """A message as a record's value."""
     return msgspec.json.encode(message)
 
 
@@ -127,10 +113,10 @@ def decode_message(value: bytes | None) -> Message:
 
     """
     try:
-        found: Message = _decoder.decode(value or b"")
+        message: Message = _decoder.decode(value or b"")
     except UNREADABLE as error:
         raise not_read(value or b"", "control", error) from error
-    if found.format != FORMAT:
-        what = f"this control record has format {found.format}, this release reads {FORMAT}"
+    if message.format != FORMAT:
+        what = f"this control record has format {message.format}, this release reads {FORMAT}"
         raise RecordError(f"{what}: upgrade this pipeline (docs/upgrading.md)")
-    return found
+    return message

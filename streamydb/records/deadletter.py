@@ -46,7 +46,6 @@ def dead_letter(
     source: Source,
     error: str | None = None,
 ) -> DeadLetter:
-    """The dead letter of a record with value ``raw``, which is cut to the limit."""
     head = None if raw is None else raw[:DEAD_LETTER_PAYLOAD_BYTES_MAX]
     return DeadLetter(
         seq=seq,
@@ -61,12 +60,10 @@ def dead_letter(
 
 
 def dead_letter_key(source: Source) -> bytes:
-    """The record key of a dead letter."""
     return b"%d/%d" % (source.partition, source.offset)
 
 
 def encode_dead_letter(letter: DeadLetter) -> bytes:
-    """The record value of a dead letter."""
     return _encode(letter)
 
 

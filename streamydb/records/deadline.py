@@ -10,8 +10,6 @@ import re
 
 import msgspec
 
-__all__ = ["deadline_span", "identity", "redated", "with_deadline"]
-
 _NAME = "deadline_ms"
 _QUOTED = b'"deadline_ms"'
 _LAST = re.compile(rb'"deadline_ms"\s*:\s*([0-9]+)\s*\}\s*\Z')

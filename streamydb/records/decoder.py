@@ -22,7 +22,6 @@ from streamydb.limits import (
     TRANSACTION_BYTES_MAX,
     VALUE_BYTES_MAX,
 )
-from streamydb.records.depth import deeper_than
 from streamydb.records.marker import Marker
 from streamydb.records.names import (
     CONSTRAINTS_KEY,
@@ -35,18 +34,8 @@ from streamydb.records.names import (
 from streamydb.records.ranges import RangeRead
 from streamydb.records.rejection import Rejection, explain, lent_to
 from streamydb.records.shape import constrain_fits
-from streamydb.records.transaction import (
-    Add,
-    Append,
-    Check,
-    Max,
-    Min,
-    Put,
-    Touch,
-    Transaction,
-    Update,
-)
-from streamydb.records.values import canonical, canonical_number
+from streamydb.records.transaction import Add, Append, Check, Max, Min, Put, Transaction, Update
+from streamydb.records.values import canonical, canonical_number, deeper_than
 
 _decode = msgspec.json.Decoder(Transaction).decode
 _REFUSALS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -54,24 +43,20 @@ _BACKSLASH: Final = 0x5C
 _COMPARATORS: Final = ("lt", "le", "gt", "ge")
 
 
-def decode(
-    raw: bytes | None, *, ranges: bool = True, expiry: bool = True
-) -> Transaction | Marker | Rejection:
+def decode(raw: bytes | None) -> Transaction | Marker | Rejection:
     """Decode a record of the log. Never raises, whatever the bytes.
 
     Args:
         raw: the record's value; None for a tombstone.
-        ranges: whether checks and reads may name ranges where it lies (`records.begins`).
-        expiry: whether updates may say there when keys end, and locks and calls name ranges.
 
     Returns:
         a valid transaction, an epoch marker, or the reason code why it is neither.
     """
-    txn = _valid(raw, ranges=ranges, expiry=expiry)
-    return explain(raw, ranges=ranges, expiry=expiry) if txn is None else txn
+    txn = _valid(raw)
+    return explain(raw) if txn is None else txn
 
 
-def _valid(raw: bytes | None, *, ranges: bool, expiry: bool) -> Transaction | None:
+def _valid(raw: bytes | None) -> Transaction | None:
     """Return the transaction in a record; None if it is no valid one."""
     if not raw or len(raw) > TRANSACTION_BYTES_MAX:
         return None
@@ -84,15 +69,14 @@ def _valid(raw: bytes | None, *, ranges: bool, expiry: bool) -> Transaction | No
     if not plain and not _texts_fit(txn):
         return None
     try:
-        canonicalised = _canonicalise_updates(updates, expiry=expiry)
+        canonicalised = _canonicalise_updates(updates)
         if txn.asserts or txn.checks or txn.reads:
-            canonicalised = _canonicalise_rest(txn, ranges=ranges) or canonicalised
-        anywhere = ranges and expiry
-        if txn.locks and not all(anywhere and named.fits for named in txn.lock_ranges):
+            canonicalised = _canonicalise_rest(txn) or canonicalised
+        if txn.locks and not all(lock_range.fits for lock_range in txn.lock_ranges):
             return None
         if txn.call is not UNSET or txn.deploy is not UNSET or txn.constrain is not UNSET:
             canonicalised = True
-            _canonicalise_procedures(txn, ranges=anywhere)
+            _canonicalise_procedures(txn)
     except ValueRejected:
         return None
     if txn.id[0] == RESERVED and not _id_fits(txn):
@@ -105,11 +89,11 @@ def _valid(raw: bytes | None, *, ranges: bool, expiry: bool) -> Transaction | No
             return None
     elif count > 2 and len({update.key for update in updates}) != count:
         return None
-    named = count + len(txn.asserts) + len(txn.checks) + len(txn.reads)
-    named += len(txn.locks)
+    lock_range = count + len(txn.asserts) + len(txn.checks) + len(txn.reads)
+    lock_range += len(txn.locks)
     if txn.call is not UNSET:
-        named += len(txn.call.keys) + len(txn.call.reads) + len(txn.call.ranges) + 1
-    if named > KEYS_PER_TRANSACTION_MAX:
+        lock_range += len(txn.call.keys) + len(txn.call.reads) + len(txn.call.ranges) + 1
+    if lock_range > KEYS_PER_TRANSACTION_MAX:
         different = len(keys(txn)) + len(txn.ranges)
         return txn if different <= KEYS_PER_TRANSACTION_MAX else None
     return txn
@@ -147,7 +131,7 @@ def module_key(module: str) -> str:
     return MODULES_PREFIX + module
 
 
-def _canonicalise_updates(updates: tuple[Update, ...], *, expiry: bool) -> bool:
+def _canonicalise_updates(updates: tuple[Update, ...]) -> bool:
     """Put canonical forms into the updates; whether one has a value that may be nested."""
     nested = False
     for update in updates:
@@ -161,18 +145,14 @@ def _canonicalise_updates(updates: tuple[Update, ...], *, expiry: bool) -> bool:
             if type(update.max) is float:
                 update.max = canonical_number(update.max)
         elif type(update) is Put or type(update) is Append:
-            if update.ttl_ms is not UNSET and not expiry:
-                raise _Unfit
             update.value = _canonical_value(update.value, null_allowed=type(update) is Append)
             nested = True
         elif (type(update) is Max or type(update) is Min) and type(update.value) is float:
             update.value = canonical_number(update.value)
-        elif type(update) is Touch and not expiry:
-            raise _Unfit
     return nested
 
 
-def _canonicalise_rest(txn: Transaction, *, ranges: bool) -> bool:
+def _canonicalise_rest(txn: Transaction) -> bool:
     """Put canonical forms into asserts and checks; True, as their values may be nested."""
     for key, value in txn.asserts.items():
         if value is not None:
@@ -180,10 +160,10 @@ def _canonicalise_rest(txn: Transaction, *, ranges: bool) -> bool:
     for check in txn.checks:
         if not check.ranged:
             _canonicalise_check(check)
-        elif not ranges or not _compares_range(check):
+        elif not _compares_range(check):
             raise _Unfit
     for read in txn.reads:
-        if type(read) is RangeRead and not (ranges and read.range.fits):
+        if type(read) is RangeRead and not read.range.fits:
             raise _Unfit
     return True
 
@@ -197,7 +177,7 @@ def _compares_range(check: Check) -> bool:
     return all(each is UNSET for each in of_key) and any(each is not UNSET for each in of_range)
 
 
-def _canonicalise_procedures(txn: Transaction, *, ranges: bool) -> None:
+def _canonicalise_procedures(txn: Transaction) -> None:
     """Put canonical forms into a call or constrain; turn a deploy into the write that it is."""
     parts = (txn.call is not UNSET, txn.deploy is not UNSET, txn.constrain is not UNSET)
     if txn.updates or sum(parts) > 1:
@@ -208,7 +188,7 @@ def _canonicalise_procedures(txn: Transaction, *, ranges: bool) -> None:
         txn.constrain = _canonical_value(txn.constrain)
     if txn.call is not UNSET:
         txn.call.args = canonical(txn.call.args)
-        if txn.call.ranges and not (ranges and all(named.fits for named in txn.call.ranges)):
+        if not all(call_range.fits for call_range in txn.call.ranges):
             raise _Unfit
         if any(key[0] == RESERVED and not lent_to(txn.call.module, key) for key in txn.call.keys):
             raise _Unfit
@@ -262,7 +242,7 @@ def _texts_fit(txn: Transaction) -> bool:
     """The rules of ids and keys beyond a count of characters: bytes and control characters."""
     if len(txn.id.encode()) > ID_BYTES_MAX or min(txn.id) < " ":
         return False
-    bounds = [name for found in txn.named_ranges for name in found.names()]
+    bounds = [name for named_range in txn.named_ranges for name in named_range.names()]
     return all(len(key.encode()) <= KEY_BYTES_MAX for key in (*keys(txn), *bounds))
 
 

@@ -11,11 +11,6 @@ from streamydb.errors import RecordError
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.names import NAME
 
-__all__ = [
-    "STREAMS_SCOPE", "Emitted", "decode_emitted", "is_strange_emission", "is_stream",
-    "partition_of", "place_of",
-]  # fmt: skip
-
 STREAMS_SCOPE: Final = "$streams/"
 """What stands before a stream's name in the scopes of a token. No key begins so."""
 
@@ -41,13 +36,13 @@ class Emitted(msgspec.Struct, frozen=True):
     record: Any
 
 
-class _Place(msgspec.Struct):
+class _EmissionPlace(msgspec.Struct):
     seq: int
     index: int
 
 
 _decode = msgspec.json.Decoder(Emitted).decode
-_decode_place = msgspec.json.Decoder(_Place).decode
+_decode_place = msgspec.json.Decoder(_EmissionPlace).decode
 
 
 def decode_emitted(value: bytes | None) -> Emitted:
@@ -65,10 +60,10 @@ def decode_emitted(value: bytes | None) -> Emitted:
 def place_of(value: bytes | None) -> tuple[int, int]:
     """(seq, index) of the record of a stream; raises as `decode_emitted`."""
     try:
-        found = _decode_place(value or b"")
+        record = _decode_place(value or b"")
     except UNREADABLE as fault:
         raise RecordError(f"Not a record of a stream ({fault}); is this the topic?") from fault
-    return found.seq, found.index
+    return record.seq, record.index
 
 
 def is_strange_emission(value: bytes | None) -> bool:
@@ -93,12 +88,12 @@ def partition_of(stream: str, partitions: int) -> int:
 def _murmur2(data: bytes) -> int:
     """MurmurHash2 (Appleby), 32 bits, with the seed of Kafka."""
     whole = len(data) & ~3
-    found = _SEED ^ len(data)
+    mixed = _SEED ^ len(data)
     for start in range(0, whole, 4):
         part = int.from_bytes(data[start : start + 4], "little") * _FACTOR & _MASK
         part = (part ^ part >> 24) * _FACTOR & _MASK
-        found = found * _FACTOR & _MASK ^ part
+        mixed = mixed * _FACTOR & _MASK ^ part
     if whole < len(data):
-        found = (found ^ int.from_bytes(data[whole:], "little")) * _FACTOR & _MASK
-    found = (found ^ found >> 13) * _FACTOR & _MASK
-    return found ^ found >> 15
+        mixed = (mixed ^ int.from_bytes(data[whole:], "little")) * _FACTOR & _MASK
+    mixed = (mixed ^ mixed >> 13) * _FACTOR & _MASK
+    return mixed ^ mixed >> 15

@@ -9,11 +9,6 @@ from msgspec import UNSET
 
 from streamydb.records.transaction import Append, Delete, Put, Touch, Update
 
-__all__ = [
-    "EXPIRY_ID", "Expiring", "after_update", "end_of", "ending", "is_over", "is_removal",
-    "removal_number", "same",
-]  # fmt: skip
-
 EXPIRY_ID: Final = "$expiry"
 """In the place of a transaction's id, where a change is a removal by time."""
 
@@ -31,9 +26,9 @@ class Expiring(bytes):
 
     def __new__(cls, value: bytes, expires_ms: int) -> Self:
         """Give a value an end."""
-        made = super().__new__(cls, value)
-        made.expires_ms = expires_ms
-        return made
+        instance = super().__new__(cls, value)
+        instance.expires_ms = expires_ms
+        return instance
 
     __hash__ = bytes.__hash__
 

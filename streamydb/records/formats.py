@@ -12,8 +12,6 @@ import msgspec
 
 from streamydb.errors import RecordError
 
-__all__ = ["FORMAT", "UNREADABLE", "later_format", "not_read"]
-
 FORMAT: Final = 1
 """Version of all records on the wire; a record of a later one has the field ``format``."""
 
@@ -33,18 +31,18 @@ _decode = msgspec.json.Decoder(_Formatted).decode
 def later_format(value: bytes) -> int | None:
     """The format of a JSON object, if it is another one than ours."""
     try:
-        found = _decode(value).format
+        number = _decode(value).format
     except UNREADABLE:
         return None
-    return None if found == FORMAT else found
+    return None if number == FORMAT else number
 
 
 def not_read(value: bytes, what: str, fault: Exception) -> RecordError:
     """Why a record cannot be read: it is of a later format, or no such record at all."""
-    found = later_format(value)
-    if found is None:
+    number = later_format(value)
+    if number is None:
         return RecordError(f"Not a {what} record ({fault}); is this a {what}s topic?")
     return RecordError(
-        f"This {what} record has format {found}, this release reads {FORMAT}: use the release "
+        f"This {what} record has format {number}, this release reads {FORMAT}: use the release "
         "that wrote it, or a newer one (docs/upgrading.md)"
     )

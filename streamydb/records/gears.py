@@ -10,8 +10,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["GEARS", "MICRO_BATCH", "REAL_TIME", "GearStatus", "database_obstacle"]
-
 MICRO_BATCH: Final = "micro-batch"
 REAL_TIME: Final = "real-time"
 GEARS: Final = (MICRO_BATCH, REAL_TIME)

@@ -16,10 +16,8 @@ import hashlib
 import re
 from typing import Final
 
-__all__ = ["FIRST", "GENERATION", "SAID_FIRST", "generation_of", "said", "said_as"]
-
 FIRST: Final = ""
-"""The generation of a database that was created, and of all that earlier releases have made."""
+"""The generation of a database that was created."""
 
 SAID_FIRST: Final = "0"
 """The first generation where it has to be said."""
@@ -30,15 +28,12 @@ _DIGITS: Final = 8
 
 
 def generation_of(topic_id: str) -> str:
-    """Return the generation that begins in a topic with this id of Kafka's."""
     return hashlib.sha256(topic_id.encode()).hexdigest()[:_DIGITS]
 
 
 def said(text: str) -> str:
-    """Return the generation that a text says."""
     return FIRST if text == SAID_FIRST else text
 
 
 def said_as(generation: str) -> str:
-    """Return the text that says a generation."""
     return generation or SAID_FIRST

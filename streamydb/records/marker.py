@@ -26,7 +26,6 @@ _decode = msgspec.json.Decoder(Marker).decode
 
 
 def encode_marker(marker: Marker) -> bytes:
-    """The record value of a marker."""
     return _encode(marker)
 
 

@@ -10,8 +10,6 @@ from typing import Final, NamedTuple
 
 from streamydb import errors
 
-__all__ = ["PROBLEMS", "Problem", "problem_of_rejection"]
-
 
 class Problem(NamedTuple):
     """A problem type.

@@ -10,8 +10,6 @@ from msgspec import UNSET, Meta, UnsetType
 
 from streamydb.limits import KEY_BYTES_MAX
 
-__all__ = ["Bounds", "Range", "RangeRead", "end_of_prefix", "first_behind"]
-
 _Bound: TypeAlias = Annotated[str, Meta(min_length=1, max_length=KEY_BYTES_MAX)]
 
 Bounds: TypeAlias = tuple[bytes, bytes]
@@ -25,11 +23,11 @@ _SURROGATES: Final = range(0xD800, 0xE000)
 
 def first_behind(prefix: str) -> str | None:
     """Return the first text behind all that begin with a prefix; None: there is none."""
-    kept = prefix.rstrip(_HIGHEST)
-    if not kept:
+    stem = prefix.rstrip(_HIGHEST)
+    if not stem:
         return None
-    following = ord(kept[-1]) + 1
-    return kept[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
+    following = ord(stem[-1]) + 1
+    return stem[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
 
 
 def end_of_prefix(first: bytes) -> bytes:

@@ -18,7 +18,6 @@ import msgspec
 
 from streamydb import errors, limits
 from streamydb.errors import ValueRejected
-from streamydb.records.depth import deeper_than, outermost_field
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.marker import decode_marker
 from streamydb.records.names import (
@@ -31,7 +30,7 @@ from streamydb.records.names import (
     WINDOWS_PREFIX,
 )
 from streamydb.records.shape import is_ranged, shape_fits
-from streamydb.records.values import canonical
+from streamydb.records.values import canonical, deeper_than, outermost_field
 
 if TYPE_CHECKING:
     from streamydb.records.marker import Marker
@@ -48,11 +47,8 @@ _check_syntax = msgspec.json.Decoder(msgspec.Raw).decode
 _NOT_OF_FOLLOW_UPS: Final = ("asserts", "checks", "reads", "updates", "locks", "deadline_ms")
 
 
-def explain(raw: bytes | None, *, ranges: bool = True, expiry: bool = True) -> Marker | Rejection:
-    """The marker in a record, or the reason why the record is not a transaction. Never raises.
-
-    ``ranges``, ``expiry``: as `decode` takes them.
-    """
+def explain(raw: bytes | None) -> Marker | Rejection:
+    """The marker in a record, or the reason why the record is not a transaction. Never raises."""
     if raw is None:
         return Rejection(errors.NULL_VALUE, None)
     marker = decode_marker(raw)
@@ -70,7 +66,7 @@ def explain(raw: bytes | None, *, ranges: bool = True, expiry: bool = True) -> M
         return Rejection(errors.INVALID_JSON, None)
     name = valid_id(record.get("id")) if isinstance(record, dict) else None
     try:
-        _check(record, ranges=ranges, expiry=expiry)
+        _check(record)
     except ValueRejected as fault:
         return Rejection(fault.code, name)
     return Rejection(errors.INVALID_TRANSACTION, name)
@@ -84,44 +80,43 @@ def valid_id(value: Any) -> str | None:
 
 
 def valid_key(value: Any) -> bool:
-    """Return True if the value may be a key."""
     return isinstance(value, str) and 1 <= len(value.encode()) <= limits.KEY_BYTES_MAX
 
 
-def _check(record: Any, *, ranges: bool = True, expiry: bool = True) -> None:
+def _check(record: Any) -> None:
     """Raise ValueRejected with the code of the first fault; return if there is none."""
-    _require(shape_fits(record, ranges=ranges, expiry=expiry))
+    _require(shape_fits(record))
     _require(valid_id(record.get("id")) is not None, errors.INVALID_ID)
     asserts, checks = record.get("asserts", {}), record.get("checks", [])
     reads, updates = record.get("reads", []), record.get("updates", [])
     call, deploy = record.get("call"), record.get("deploy")
     constrain = record.get("constrain")
     locks = record.get("locks", [])
-    ranged = [each["range"] for each in (*checks, *locks, *reads) if ranges and is_ranged(each)]
-    named = [*asserts, *(check["key"] for check in checks if "key" in check)]
-    named += [read for read in reads if not (ranges and is_ranged(read))]
-    named += [update["key"] for update in updates]
-    named += [lock for lock in locks if not (ranges and is_ranged(lock))]
+    ranged = [each["range"] for each in (*checks, *locks, *reads) if is_ranged(each)]
+    names = [*asserts, *(check["key"] for check in checks if "key" in check)]
+    names += [read for read in reads if not is_ranged(read)]
+    names += [update["key"] for update in updates]
+    names += [lock for lock in locks if not is_ranged(lock)]
     written = [update["key"] for update in updates]
     _require(_id_fits(record), errors.RESERVED_ID)
     if call is not None:
         ranged += call.get("ranges", [])
-        named += [*call.get("keys", []), *call.get("reads", [])]
+        names += [*call.get("keys", []), *call.get("reads", [])]
         owner = call["procedure"].partition(".")[0]
-        given = [key for key in call.get("keys", []) if not lent_to(owner, key)]
-        written = [*written, *given]
-    bounds = [bound for found in ranged for bound in found.values()]
-    _require(all(map(valid_key, [*named, *bounds])), errors.INVALID_KEY)
+        foreign = [key for key in call.get("keys", []) if not lent_to(owner, key)]
+        written = [*written, *foreign]
+    bounds = [bound for named_range in ranged for bound in named_range.values()]
+    _require(all(map(valid_key, [*names, *bounds])), errors.INVALID_KEY)
     _check_values(asserts, checks, updates)
     if call is not None:
         canonical(call.get("args", {}))
-        named.append(MODULES_PREFIX + call["procedure"].partition(".")[0])
+        names.append(MODULES_PREFIX + call["procedure"].partition(".")[0])
     if deploy is not None:
         value = {"hash": deploy["hash"], "procedures": deploy["procedures"]}
         _require(len(canonical(value)) <= limits.VALUE_BYTES_MAX, errors.VALUE_TOO_LARGE)
     if constrain is not None:
         _require(len(canonical(constrain)) <= limits.VALUE_BYTES_MAX, errors.VALUE_TOO_LARGE)
-    different = len(set(named)) + len({_bounds(found) for found in ranged})
+    different = len(set(names)) + len({_bounds(named_range) for named_range in ranged})
     _require(different <= limits.KEYS_PER_TRANSACTION_MAX, errors.TOO_MANY_KEYS)
     _require(len({update["key"] for update in updates}) == len(updates), errors.DUPLICATE_UPDATE)
     _require(not any(key.startswith(RESERVED) for key in written), errors.RESERVED_KEY)
@@ -129,10 +124,13 @@ def _check(record: Any, *, ranges: bool = True, expiry: bool = True) -> None:
     _require(sum(parts) <= 1, errors.CALL_NOT_ALONE)
 
 
-def _bounds(found: dict[str, str]) -> tuple[bytes, bytes]:
-    """The first bytes in a range, and the first behind it."""
-    first = (found["prefix"] if "prefix" in found else found["start"]).encode()
-    last = first[:-1] + bytes([first[-1] + 1]) if "prefix" in found else found["end"].encode()
+def _bounds(named_range: dict[str, str]) -> tuple[bytes, bytes]:
+    first = (named_range["prefix"] if "prefix" in named_range else named_range["start"]).encode()
+    last = (
+        first[:-1] + bytes([first[-1] + 1])
+        if "prefix" in named_range
+        else named_range["end"].encode()
+    )
     return first, last
 
 

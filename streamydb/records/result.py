@@ -93,7 +93,7 @@ class Result(msgspec.Struct, gc=False, forbid_unknown_fields=True, kw_only=True)
     duplicate: Duplicate | UnsetType = UNSET
 
 
-class _OfAnyRelease(msgspec.Struct, gc=False):
+class _AnyResult(msgspec.Struct, gc=False):
     """The field that every result has, whatever release wrote it."""
 
     seq: int
@@ -101,7 +101,7 @@ class _OfAnyRelease(msgspec.Struct, gc=False):
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Result).decode
-_decode_any = msgspec.json.Decoder(_OfAnyRelease).decode
+_decode_any = msgspec.json.Decoder(_AnyResult).decode
 
 
 def encode_result(result: Result) -> bytes:

@@ -9,26 +9,21 @@ import msgspec
 from streamydb.errors import RecordError
 from streamydb.records.formats import FORMAT, UNREADABLE, later_format, not_read
 
-__all__ = [
-    "Adopted", "Fence", "Ruling", "RulingRecord", "decode_ruling", "encode_ruling",
-    "is_strange_ruling",
-]  # fmt: skip
 
-
-class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+class _RulingFields(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """``log``: Kafka's id of the transactions topic, so that another log's past is not believed."""
 
     log: str
     format: int = FORMAT
 
 
-class Ruling(_Record, frozen=True, kw_only=True, tag="ruling"):
+class Ruling(_RulingFields, frozen=True, kw_only=True, tag="ruling"):
     """The record at ``partition`` and ``offset`` of the log is ``aborted: internal``.
 
     ``error``: the fault's name, as in the dead letter. ``named``: its id could be read, so the
     result has it. ``counted``: its call could be read, so a follow-up has had its turn. ``shown``:
-    the dead letter shows its bytes. ``epoch``: of the pipeline that leads and says so; 0: it was
-    so before there were rulings, or in the backup.
+    the dead letter shows its bytes. ``epoch``: of the pipeline that leads and says so; 0: a
+    dead letter or a backup says so.
     """
 
     partition: int
@@ -40,15 +35,15 @@ class Ruling(_Record, frozen=True, kw_only=True, tag="ruling"):
     epoch: int = 0
 
 
-class Fence(_Record, frozen=True, kw_only=True, tag="fence"):
+class Fence(_RulingFields, frozen=True, kw_only=True, tag="fence"):
     """A pipeline leads from here on: rulings of lower epochs that come later are void."""
 
     epoch: int
     pipeline: str
 
 
-class Adopted(_Record, frozen=True, kw_only=True, tag="adopted"):
-    """The rulings that were taken over from releases without rulings stand before this record."""
+class Adopted(_RulingFields, frozen=True, kw_only=True, tag="adopted"):
+    """The faults that dead letters or a backup tell of stand before this record as rulings."""
 
 
 RulingRecord: TypeAlias = Ruling | Fence | Adopted
@@ -56,7 +51,7 @@ RulingRecord: TypeAlias = Ruling | Fence | Adopted
 _decoder = msgspec.json.Decoder(RulingRecord)
 
 
-class _OfAnyRelease(msgspec.Struct):
+class _AnyRuling(msgspec.Struct):
     """The fields that every record has, whatever release wrote it."""
 
     log: str
@@ -64,7 +59,6 @@ class _OfAnyRelease(msgspec.Struct):
 
 
 def encode_ruling(record: RulingRecord) -> bytes:
-    """The value of a record."""
     return msgspec.json.encode(record)
 
 
@@ -76,15 +70,15 @@ def decode_ruling(value: bytes | None) -> RulingRecord:
 
     """
     try:
-        found: RulingRecord = _decoder.decode(value or b"")
+        record: RulingRecord = _decoder.decode(value or b"")
     except UNREADABLE as error:
         raise not_read(value or b"", "ruling", error) from error
-    if found.format != FORMAT:
+    if record.format != FORMAT:
         raise RecordError(
-            f"this ruling has format {found.format}, this release reads {FORMAT}: use the release "
+            f"this ruling has format {record.format}, this release reads {FORMAT}: use the release "
             "that wrote it, or a newer one (docs/upgrading.md)"
         )
-    return found
+    return record
 
 
 def is_strange_ruling(value: bytes | None) -> bool:
@@ -95,7 +89,7 @@ def is_strange_ruling(value: bytes | None) -> bool:
     if later_format(value or b"") is not None:
         return False
     try:
-        msgspec.json.decode(value or b"", type=_OfAnyRelease)
+        msgspec.json.decode(value or b"", type=_AnyRuling)
     except UNREADABLE:
         return True
     return False

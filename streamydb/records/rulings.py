@@ -23,24 +23,6 @@ from streamydb.errors import InvariantViolation, ModuleMissing, StreamyError
 from streamydb.records.begins import EVERYWHERE, Begins
 from streamydb.records.ruling_records import Adopted, Fence, Ruling, decode_ruling
 
-__all__ = [
-    "NO_RULINGS",
-    "STOPPING",
-    "Book",
-    "Fault",
-    "Place",
-    "ReadBefore",
-    "Rulings",
-    "Suspects",
-    "TooLate",
-    "UnruledFaults",
-    "fault_of",
-    "faults_in",
-    "require_ruled",
-    "require_unread",
-    "ruling_of",
-]
-
 Place = tuple[int, int]
 """A record of the log: partition and offset."""
 
@@ -77,16 +59,13 @@ class Rulings:
         self._offsets = np.sort(np.array([offset for _, offset in self._known], np.int64))
 
     def __len__(self) -> int:
-        """Return the number of rulings."""
         return len(self._known)
 
     @property
     def faults(self) -> list[Fault]:
-        """All of them, in order of the records."""
         return [self._known[place] for place in sorted(self._known)]
 
     def get(self, place: Place) -> Fault | None:
-        """The ruling on a record."""
         return self._known.get(place)
 
     def rows(
@@ -96,13 +75,13 @@ class Rulings:
         if not len(self._known) or not len(offsets):
             return {}
         at = np.searchsorted(self._offsets, offsets)
-        there = self._offsets[np.minimum(at, len(self._offsets) - 1)] == offsets
-        found = {}
-        for row in np.flatnonzero(there).tolist():
+        present = self._offsets[np.minimum(at, len(self._offsets) - 1)] == offsets
+        faults = {}
+        for row in np.flatnonzero(present).tolist():
             fault = self._known.get((int(partitions[row]), int(offsets[row])))
             if fault is not None:
-                found[row] = fault
-        return found
+                faults[row] = fault
+        return faults
 
 
 NO_RULINGS: Final = Rulings()
@@ -115,7 +94,6 @@ class UnruledFaults(StreamyError):  # noqa: N818 - what there is, as with the ot
     """
 
     def __init__(self, faults: list[Fault]) -> None:
-        """Name them all."""
         first = faults[0]
         super().__init__(
             f"our own code failed on {len(faults)} transactions, the first at partition "
@@ -128,7 +106,6 @@ class TooLate(InvariantViolation):
     """Our own code failed on a transaction whose result is known: there is nothing to rule."""
 
     def __init__(self, fault: Fault) -> None:
-        """Name the fault and what to do."""
         super().__init__(
             f"this release fails ({fault.error}) on the record at partition {fault.partition}, "
             f"offset {fault.offset}, whose result is known already: run the release that executed "
@@ -140,7 +117,6 @@ class ReadBefore(InvariantViolation):
     """A record was ruled to be unreadable after this pipeline had read it."""
 
     def __init__(self, fault: Fault) -> None:
-        """Name the record and what to do."""
         super().__init__(
             f"this pipeline read the record at partition {fault.partition}, offset {fault.offset}, "
             "before the one that led ruled that it cannot be read: start it with a new checkpoint "
@@ -192,9 +168,9 @@ _groups = msgspec.msgpack.Decoder(list[tuple[str, bool, bool, bool, int, list[in
 def faults_in(messages: Iterable[str]) -> list[Fault]:
     """The faults that the messages of a failure name; none: it failed for another reason."""
     for message in messages:
-        found = _PACKED.search(message)
-        if found:
-            groups = _groups(zlib.decompress(base64.b64decode(found[1])))
+        match = _PACKED.search(message)
+        if match:
+            groups = _groups(zlib.decompress(base64.b64decode(match[1])))
             return [
                 Fault(partition, offset, error, named, counted, shown)
                 for error, named, counted, shown, partition, distances in groups
@@ -218,14 +194,13 @@ class Suspects:
     """Tells a fault that comes again, and is ruled on, from one that does not."""
 
     def __init__(self) -> None:
-        """Nothing has failed yet."""
         self._seen: set[Fault] = set()
 
     def confirm(self, faults: Iterable[Fault]) -> list[Fault]:
         """Those of ``faults`` that the attempt before this one met, too; the others are noted."""
-        given = sorted(set(faults), key=_kind)
-        confirmed = [fault for fault in given if fault in self._seen]
-        self._seen = set(given).difference(confirmed)
+        faults_met = sorted(set(faults), key=_kind)
+        confirmed = [fault for fault in faults_met if fault in self._seen]
+        self._seen = set(faults_met).difference(confirmed)
         return confirmed
 
 
@@ -234,7 +209,7 @@ class Book:
 
     Attributes:
         epoch: of the last fence.
-        adopted: the aborts of releases without rulings are among them.
+        adopted: the faults that dead letters or a backup tell of are among them.
     """
 
     def __init__(self, log: str, begins: Begins = EVERYWHERE) -> None:
@@ -245,7 +220,6 @@ class Book:
         self._known: dict[Place, Fault] = {}
 
     def __len__(self) -> int:
-        """Return the number of rulings."""
         return len(self._known)
 
     def take(self, value: bytes | None) -> None:
@@ -267,19 +241,16 @@ class Book:
             self._known.setdefault(place, fault_of(record))
 
     def rulings(self) -> Rulings:
-        """All that was ruled up to here."""
         return Rulings(self._known.values(), self._begins)
 
 
 def fault_of(ruling: Ruling) -> Fault:
-    """Return the fault that was ruled on."""
     return Fault(
         ruling.partition, ruling.offset, ruling.error, ruling.named, ruling.counted, ruling.shown
     )
 
 
 def ruling_of(fault: Fault, log: str, epoch: int = 0) -> Ruling:
-    """The ruling on a fault."""
     return Ruling(
         log=log,
         epoch=epoch,

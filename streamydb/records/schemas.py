@@ -18,7 +18,7 @@ from streamydb import limits
 from streamydb.errors import ABORTED_CODES, INTERNAL, REJECTED_CODES
 from streamydb.records.change import CONNECTOR
 from streamydb.records.names import NAME
-from streamydb.records.schema_parts import (
+from streamydb.records.transaction_schema import (
     ANY,
     COUNT,
     ID,
@@ -32,8 +32,8 @@ from streamydb.records.schema_parts import (
     array,
     object_of,
     or_null,
+    transaction,
 )
-from streamydb.records.transaction_schema import transaction
 
 _PLACE: Final = object_of({"partition": COUNT, "offset": COUNT})
 _ORDER: Final[Schema] = {
@@ -198,7 +198,6 @@ _TITLES: Final = {
 
 
 def schemas() -> dict[str, Schema]:
-    """The schema of every record, by name."""
     return {
         name: {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **make()}
         for name, (make, title) in _TITLES.items()
@@ -213,7 +212,6 @@ def files() -> dict[str, str]:
 
 
 def write(folder: Path) -> None:
-    """Write the schemas to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files().items():
         (folder / name).write_text(content, encoding="utf-8")

@@ -33,12 +33,8 @@ _OPERATIONS: Final[dict[str, tuple[set[str], set[str]]]] = {
 _NUMERIC: Final = {"add", "max", "min"}
 
 
-def shape_fits(record: Any, *, ranges: bool = True, expiry: bool = True) -> bool:
-    """Fields and types of the whole record, without ids, keys and the insides of values.
-
-    ``ranges``, ``expiry``: as `decoder.decode` takes them.
-    """
-    anywhere = ranges and expiry
+def shape_fits(record: Any) -> bool:
+    """Return True if all fields have their types; ids, keys and the insides of values aside."""
     if not isinstance(record, dict) or not record.keys() <= _FIELDS:
         return False
     lists = [record.get(name, []) for name in ("checks", "reads", "updates")]
@@ -46,7 +42,7 @@ def shape_fits(record: Any, *, ranges: bool = True, expiry: bool = True) -> bool
         isinstance(x, list) for x in lists
     ):
         return False
-    if "call" in record and not _call_fits(record["call"], ranges=anywhere):
+    if "call" in record and not _call_fits(record["call"]):
         return False
     if "deploy" in record and not _deploy_fits(record["deploy"]):
         return False
@@ -58,16 +54,15 @@ def shape_fits(record: Any, *, ranges: bool = True, expiry: bool = True) -> bool
     locks = record.get("locks", [])
     if not isinstance(locks, list):
         return False
-    if not all(_lock_fits(lock) for lock in locks if not (anywhere and is_ranged(lock))):
+    if not all(_lock_fits(lock) for lock in locks if not is_ranged(lock)):
         return False
-    named = [*(lists[1] if ranges else ()), *(locks if anywhere else ())]
-    if not all(map(_range_read_fits, filter(is_ranged, named))):
+    if not all(map(_range_read_fits, filter(is_ranged, [*lists[1], *locks]))):
         return False
-    checks = [check for check in lists[0] if not (ranges and is_ranged(check))]
-    ranged = [check for check in lists[0] if ranges and is_ranged(check)]
+    checks = [check for check in lists[0] if not is_ranged(check)]
+    ranged = [check for check in lists[0] if is_ranged(check)]
     if not all(map(_check_fits, checks)) or not all(map(_range_check_fits, ranged)):
         return False
-    return all(_update_fits(update, expiry=expiry) for update in lists[2])
+    return all(map(_update_fits, lists[2]))
 
 
 def is_ranged(part: Any) -> bool:
@@ -79,8 +74,8 @@ def _range_read_fits(read: dict[str, Any]) -> bool:
     return read.keys() == {"range"} and _range_fits(read["range"])
 
 
-def _range_fits(named: Any) -> bool:
-    return isinstance(named, dict) and named.keys() in ({"prefix"}, {"start", "end"})
+def _range_fits(bounds: Any) -> bool:
+    return isinstance(bounds, dict) and bounds.keys() in ({"prefix"}, {"start", "end"})
 
 
 def _range_check_fits(check: dict[str, Any]) -> bool:
@@ -94,10 +89,10 @@ def _range_check_fits(check: dict[str, Any]) -> bool:
     return fit and isinstance(check.get("exists", True), bool)
 
 
-def _call_fits(call: Any, *, ranges: bool) -> bool:
+def _call_fits(call: Any) -> bool:
     return (
         isinstance(call, dict)
-        and call.keys() <= (_CALL_FIELDS if ranges else _CALL_FIELDS - {"ranges"})
+        and call.keys() <= _CALL_FIELDS
         and _matches(rf"{NAME}\.{NAME}", call.get("procedure"))
         and isinstance(call.get("args", {}), dict)
         and isinstance(call.get("keys", []), list)
@@ -123,8 +118,8 @@ def constrain_fits(constrain: Any) -> bool:
     """
     if not isinstance(constrain, dict) or len(constrain) != 1:
         return False
-    ((what, given),) = constrain.items()
-    return what in _CONSTRAIN_PARTS and isinstance(given, _CONSTRAIN_PARTS[what])
+    ((what, content),) = constrain.items()
+    return what in _CONSTRAIN_PARTS and isinstance(content, _CONSTRAIN_PARTS[what])
 
 
 def _lock_fits(lock: Any) -> bool:
@@ -160,18 +155,16 @@ def _check_fits(check: Any) -> bool:
     return all(is_number(operand) or isinstance(operand, str) for operand in operands)
 
 
-def _update_fits(update: Any, *, expiry: bool) -> bool:
+def _update_fits(update: Any) -> bool:
     if not isinstance(update, dict) or not isinstance(update.get("op"), str):
-        return False
-    if not expiry and (update["op"] == "touch" or "ttl_ms" in update):
         return False
     if update["op"] not in _OPERATIONS:
         return False
     needed, optional = _OPERATIONS[update["op"]]
-    given = update.keys() - {"op"}
-    if not needed | {"key"} <= given <= needed | optional | {"key"}:
+    fields = update.keys() - {"op"}
+    if not needed | {"key"} <= fields <= needed | optional | {"key"}:
         return False
     if update["op"] not in _NUMERIC:
         ttl_ms = update.get("ttl_ms", 1)
         return type(ttl_ms) is int and 1 <= ttl_ms <= limits.TTL_MS_MAX
-    return all(is_number(update[name]) for name in given - {"key"})
+    return all(is_number(update[name]) for name in fields - {"key"})

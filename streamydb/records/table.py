@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Table"]
-
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -24,13 +22,10 @@ class Table:
     rows: tuple[tuple[Any, ...], ...]
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Iterate over the rows."""
         return iter(self.rows)
 
     def __len__(self) -> int:
-        """Return how many rows there are."""
         return len(self.rows)
 
     def dicts(self) -> list[dict[str, Any]]:
-        """Return the rows by column name; of columns with one name the last one counts."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["clocks_told", "duration", "moment"]
-
 _DAY_MS: Final = 86_400_000
 _END_MS: Final = 253_402_300_800_000
 """The end of the year 9999."""

@@ -130,8 +130,8 @@ class Check(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     @property
     def ranged(self) -> bool:
         """Return True if it says something of ranges alone."""
-        given = (self.range, self.count, self.count_le, self.count_ge, self.version_le)
-        return given != _NO_RANGE
+        operands = (self.range, self.count, self.count_le, self.count_ge, self.version_le)
+        return operands != _NO_RANGE
 
 
 _NO_RANGE: Final = (UNSET,) * 5
@@ -167,12 +167,10 @@ class Call(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
     @property
     def module(self) -> str:
-        """The module's name."""
         return self.procedure.partition(".")[0]
 
     @property
     def name(self) -> str:
-        """The procedure's name in its module."""
         return self.procedure.partition(".")[2]
 
 
@@ -208,7 +206,6 @@ class Transaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
     @property
     def deadline(self) -> int:
-        """The deadline, 0 if there is none."""
         return 0 if self.deadline_ms is UNSET else self.deadline_ms
 
     @property
@@ -229,11 +226,11 @@ class Transaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     @property
     def read_ranges(self) -> list[Range]:
         """The ranges among the reads, each once; two with the same bounds are one."""
-        found: dict[Bounds, Range] = {}
+        ranges: dict[Bounds, Range] = {}
         for read in self.reads:
             if type(read) is RangeRead:
-                found.setdefault(read.range.bounds(), read.range)
-        return list(found.values())
+                ranges.setdefault(read.range.bounds(), read.range)
+        return list(ranges.values())
 
     @property
     def named_ranges(self) -> list[Range]:
@@ -248,9 +245,9 @@ class Transaction(msgspec.Struct, gc=False, forbid_unknown_fields=True):
         """The different ranges that it names: checks, locks, reads, then those of its call; and
         whether their entries are read.
         """
-        found = {check.range.bounds(): False for check in self.checks if check.range is not UNSET}
-        found.update({named.bounds(): False for named in self.lock_ranges})
-        found.update({read.range.bounds(): True for read in self.reads if type(read) is RangeRead})
+        ranges = {check.range.bounds(): False for check in self.checks if check.range is not UNSET}
+        ranges.update({named.bounds(): False for named in self.lock_ranges})
+        ranges.update({read.range.bounds(): True for read in self.reads if type(read) is RangeRead})
         if self.call is not UNSET:
-            found.update({named.bounds(): True for named in self.call.ranges})
-        return found
+            ranges.update({named.bounds(): True for named in self.call.ranges})
+        return ranges

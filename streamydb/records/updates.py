@@ -11,14 +11,11 @@ from streamydb import records as r
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN, VALUE_BYTES_MAX
 from streamydb.records.expiry import after_update
 
-__all__ = ["UpdateFailed", "apply_update"]
-
 
 class UpdateFailed(Exception):  # noqa: N818 - a verdict, not an error
     """An update cannot be made; ``code`` is the reason code."""
 
     def __init__(self, code: str) -> None:
-        """Keep the reason code."""
         super().__init__(code)
         self.code = code
 

@@ -8,12 +8,61 @@ escapes that JSON requires, floats that are whole and at most 2**53 in magnitude
 from __future__ import annotations
 
 import math
+import re
+from itertools import accumulate
 from typing import Any
 
 import msgspec
 
 from streamydb.errors import INVALID_JSON, NUMBER_RANGE, TOO_DEEP, ValueRejected
 from streamydb.limits import DEPTH_MAX, INTEGER_MAX, INTEGER_MIN, INTEGRAL_FLOAT_MAX
+from streamydb.records.formats import UNREADABLE
+
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
+_BRACKETS = b"[{]}"
+_OTHERS = bytes(set(range(256)) - set(_BRACKETS))
+_STEPS = bytes.maketrans(_BRACKETS, b"\x01\x01\xff\xff")
+"""Turns brackets into +1 and -1, as signed bytes."""
+_decode = msgspec.json.Decoder().decode
+
+
+def deeper_than(raw: bytes, limit: int) -> bool:
+    """Return True if arrays and objects are nested more than ``limit`` deep, counted outside
+    strings.
+    """
+    if raw.count(b"[") + raw.count(b"{") <= limit:
+        return False
+    escapes = b"\\" in raw
+    bare = _STRING.sub(b"", raw) if escapes else b"".join(raw.split(b'"')[::2])
+    steps = memoryview(bare.translate(_STEPS, _OTHERS)).cast("b")
+    return max(accumulate(steps), default=0) > limit
+
+
+def outermost_field(raw: bytes, name: str) -> Any:
+    """The text or number in field ``name`` of the outermost object; None if there is none.
+
+    Whatever is nested in the object counts as null, without a look at its syntax.
+    """
+    parts: list[bytes] = []
+    depth = start = 0
+    for token in _TOKEN.finditer(raw):
+        text = token.group()
+        if text in (b"[", b"{"):
+            depth += 1
+            if depth == 2:
+                parts += raw[start : token.start()], b"null"
+        elif text in (b"]", b"}"):
+            depth -= 1
+            if depth == 1:
+                start = token.end()
+    parts.append(raw[start:])
+    try:
+        outer = _decode(b"".join(parts))
+    except UNREADABLE:
+        return None
+    return outer.get(name) if isinstance(outer, dict) else None
+
 
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode

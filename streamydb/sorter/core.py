@@ -237,7 +237,7 @@ class KeyedEventTimeSorter:
 
     def _with_constraints(self, records: TimedRecords) -> TimedRecords:
         """Return records that may be released; what follows a declaration reads the constraints."""
-        return reading_constraints(records, all_of_them=bool(self.state.declares))
+        return reading_constraints(records, all_of_them=self.state.declares)
 
     def _advance(self, chunk: HeldChunk, table: TimedRecords, count: int) -> None:
         """Note that ``count`` more records of ``chunk`` (loaded as ``table``) have been

@@ -17,8 +17,8 @@ class PartitionState(msgspec.Struct, gc=False):
 
     ``effective``: running maximum so far (ms, -1 before the first record). ``position``: the next
     offset. ``named``: (partitions named, effective time) of the markers that named more partitions
-    than any before. ``stamp`` and ``mark``: append time (ms) and hash of the last record read; an
-    earlier release did not note them (-1 and empty).
+    than any before. ``stamp`` and ``mark``: append time (ms) and hash of the last record read, -1
+    and empty if that is not known.
     """
 
     effective: int = NEVER
@@ -47,15 +47,14 @@ class HeldChunk(msgspec.Struct, gc=False):
 class SorterState(msgspec.Struct):
     """Everything that the sorter remembers between micro-batches, beside the held blobs.
 
-    ``declares``: a constraint has been declared, perhaps; None in states of an earlier release, and
-    before the first step.
+    ``declares``: a constraint has been declared, perhaps.
     """
 
     initial_partitions: int
     partitions: dict[int, PartitionState] = {}
     held: list[HeldChunk] = []
     next_blob: int = 0
-    declares: bool | None = None
+    declares: bool = False
 
 
 def joins_of(state: SorterState) -> tuple[list[int | None], list[int]]:

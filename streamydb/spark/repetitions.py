@@ -6,12 +6,11 @@ topic itself says what can be forgotten: behind a record "resolved: n" of a part
 up to n in that partition is a repetition. What must be remembered are the changes above it that
 have been seen: those of the plans under way.
 
-A change is known by (seq, index, key). A checkpoint of an earlier release remembers it without the
-key; such a change counts as seen whatever its key is.
+A change is known by (seq, index, key).
 
 A topic that was deleted and made anew has other records at the same offsets, and Spark's Kafka
 source goes on where it was: it would skip what is before that. So Kafka's id of the topic is
-remembered, too. A checkpoint of an earlier release learns it.
+remembered, too.
 """
 
 from __future__ import annotations
@@ -28,19 +27,13 @@ from streamydb.errors import ConfigurationError
 __all__ = ["SeenRecords"]
 
 
-_KEYED: Final = (-1).to_bytes(8, "little", signed=True)
-"""What a release without the topic has packed begins with it if it has keys; before that, it began
-with a seq, which is above 0.
-"""
+_MARK: Final = (-2).to_bytes(8, "little", signed=True)
+"""The first bytes of what is packed."""
 
-_OF_TOPIC: Final = (-2).to_bytes(8, "little", signed=True)
-"""What is packed begins with it if the topic is known."""
+_Name = tuple[int, int, str]
+"""(seq, index, key)"""
 
-_Name = tuple[int, int, str | None]
-"""(seq, index, key); no key if that was not kept."""
-
-_decode = msgspec.msgpack.Decoder(list[_Name]).decode
-_decode_of_topic = msgspec.msgpack.Decoder(tuple[str, list[_Name]]).decode
+_decode = msgspec.msgpack.Decoder(tuple[str, list[_Name]]).decode
 
 
 class SeenRecords:
@@ -80,10 +73,7 @@ class SeenRecords:
 
     def pack(self) -> bytes:
         """Encode what to remember beside `resolved`."""
-        names = sorted(self.above, key=lambda name: (name[0], name[1], name[2] or ""))
-        if self.topic:
-            return _OF_TOPIC + msgspec.msgpack.encode((self.topic, names))
-        return _KEYED + msgspec.msgpack.encode(names) if names else b""
+        return _MARK + msgspec.msgpack.encode((self.topic, sorted(self.above)))
 
     def _is_fresh(
         self,
@@ -97,19 +87,13 @@ class SeenRecords:
                 self.resolved = seq
                 self.above = {name for name in self.above if name[0] > seq}
             return False
-        if seq <= self.resolved or not self.above.isdisjoint(
-            ((seq, index, key), (seq, index, None))
-        ):
+        name = seq, index, key or ""
+        if seq <= self.resolved or name in self.above:
             return False
-        self.above.add((seq, index, key))
+        self.above.add(name)
         return True
 
 
-def _unpacked(above: bytes) -> tuple[str, Iterable[_Name]]:
-    """The topic, if it was known, and the names in what `SeenRecords.pack` of any release made."""
-    if above.startswith(_OF_TOPIC):
-        return _decode_of_topic(above[len(_OF_TOPIC) :])
-    if above.startswith(_KEYED):
-        return "", _decode(above[len(_KEYED) :])
-    pairs = np.frombuffer(above, np.int64).reshape(-1, 2)
-    return "", [(seq, index, None) for seq, index in pairs.tolist()]
+def _unpacked(above: bytes) -> tuple[str, list[_Name]]:
+    """Return the topic and the names in what `SeenRecords.pack` has made, if it has."""
+    return _decode(above[len(_MARK) :]) if above else ("", [])

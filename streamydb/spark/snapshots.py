@@ -243,7 +243,7 @@ def _state(spark: SparkSession, cut: _Cut) -> DataFrame:
         folder = literal(cut.base_folder)
         kept = spark.read.parquet(*[f"{folder}/{name}" for name in cut.base.files])
         kept = kept.withColumn("op", f.lit("r"))
-        changes = after.unionByName(kept, allowMissingColumns=True)  # format 1 has no ends
+        changes = after.unionByName(kept)
     newest = changes.groupBy("key").agg(
         f.max_by(f.struct("op", *_KEPT), f.col("version")).alias("newest")
     )

@@ -37,19 +37,12 @@ from streamydb.testing.in_process import EventStream, InProcess
 from streamydb.testing.memory import MemoryDatabase
 from streamydb.testing.memory_feed import MemoryChanges
 
-__all__ = ["Awaited", "Kind", "MemoryHost"]
-
 Kind: TypeAlias = Literal["http", "direct"]
 _T = TypeVar("_T")
 
 
 class MemoryHost:
     """A database in memory, served in a thread of its own to clients of any kind.
-
-    Args:
-        settings: the facade's limits.
-        tokens: who may do what.
-        database: another one than with the default settings.
 
     Attributes:
         database: its stages can be stopped; to let one go on, use `resume`.
@@ -63,7 +56,6 @@ class MemoryHost:
         tokens: Tokens | None = None,
         database: MemoryDatabase | None = None,
     ) -> None:
-        """Build the facade; it begins to serve with `with`."""
         self.database = MemoryDatabase() if database is None else database
         self.faults = Faults()
         self.portal = Portal()
@@ -77,12 +69,10 @@ class MemoryHost:
         )
 
     def __enter__(self) -> Self:
-        """Begin to serve."""
         self.portal.call(self._facade.__aenter__())
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End."""
         self.portal.call(self._direct.close())
         self.portal.call(self._facade.__aexit__(*error))
         self.portal.close()
@@ -93,8 +83,6 @@ class MemoryHost:
         self.do(self.database.run)
 
     def do(self, function: Callable[[], _T]) -> _T:
-        """Call a function in the loop of the database."""
-
         async def called() -> _T:
             return function()
 
@@ -163,13 +151,13 @@ class _Network(httpx.BaseTransport, httpx.AsyncBaseTransport):
         headers = {name.lower(): value for name, value in request.headers.items()}
         if request.url.path == "/v1/changes":
             stream = await self._facade.stream(target, headers)
-            streamed = _Body(self._portal, stream)
+            streamed = _StreamedBody(self._portal, stream)
             return httpx.Response(stream.status, headers=stream.headers, stream=streamed)
         answer = await self._facade.request(request.method, target, body, headers)
         return httpx.Response(answer.status, headers=answer.headers, content=answer.body)
 
 
-class _Body(httpx.SyncByteStream, httpx.AsyncByteStream):
+class _StreamedBody(httpx.SyncByteStream, httpx.AsyncByteStream):
     """The body of a stream, as it comes."""
 
     def __init__(self, portal: Portal, stream: EventStream) -> None:
@@ -178,12 +166,10 @@ class _Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         self._given = 0
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield what has come."""
         while chunk := self._portal.call(self._more()):
             yield chunk
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield what has come."""
         while True:
             future = asyncio.run_coroutine_threadsafe(self._more(), self._portal.loop)
             chunk = await asyncio.wrap_future(future)
@@ -200,11 +186,9 @@ class _Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         return chunk
 
     def close(self) -> None:
-        """Drop the connection."""
         self._portal.loop.call_soon_threadsafe(self._stream.leave)
 
     async def aclose(self) -> None:
-        """Drop the connection."""
         self.close()
 
 
@@ -215,12 +199,10 @@ class Awaited:
     """
 
     def __init__(self, portal: Portal, inner: Any) -> None:
-        """Wrap an `AsyncClient`, or what one of its methods returned."""
         self._portal = portal
         self._inner = inner
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute, a method made blocking."""
         value = getattr(self._inner, name)
         if not callable(value):
             return value
@@ -233,27 +215,22 @@ class Awaited:
         return call
 
     def __enter__(self) -> Self:
-        """Enter the inner one."""
         self._given(self._inner.__aenter__())
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Leave the inner one."""
         self._given(self._inner.__aexit__(*error))
 
     def __iter__(self) -> Self:
-        """Return this."""
         return self
 
     def __next__(self) -> Any:
-        """Return the next item of the inner one."""
         try:
             return self._given(self._inner.__anext__())
         except StopAsyncIteration:
             raise StopIteration from None
 
     def _given(self, value: Any) -> Any:
-        """Return what a method returned, made blocking."""
         if inspect.isawaitable(value):
             try:
                 return self._given(self._portal.call(_awaited(value)))

@@ -33,8 +33,6 @@ from streamydb.settings import Settings
 from streamydb.verify.check import CheckOptions, check
 from streamydb.verify.check.report import CheckReport
 
-__all__ = ["Database", "TestingError", "wait_for"]
-
 _DAEMONS = frozenset({"streamydb.pipeline.daemon", "pyspark.daemon"})
 """Modules that fork Python workers: ours, and Spark's own."""
 
@@ -60,11 +58,7 @@ class Database:
     """A database in ``folder`` on a broker of its own.
 
     Args:
-        folder: where everything of it lies.
-        shards: slices of the keys.
-        partitions: partitions of the log.
         options: more arguments of `python -m streamydb.pipeline`.
-        master: Spark's master.
 
     """
 
@@ -77,7 +71,6 @@ class Database:
         options: Sequence[str] = (),
         master: str = "local[2]",
     ) -> None:
-        """Nothing is started yet."""
         self.folder = folder
         self.name = "bank"
         self.shards = shards
@@ -107,7 +100,6 @@ class Database:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """End everything."""
         self.kill_pipeline()
         self.broker.kill()
 
@@ -132,7 +124,6 @@ class Database:
 
     @property
     def settings(self) -> Settings:
-        """Settings of clients of this database."""
         return Settings(
             database=self.name,
             bootstrap=self.broker.bootstrap,
@@ -142,7 +133,6 @@ class Database:
         )
 
     def command(self, extra: Iterable[str] = ()) -> list[str]:
-        """The pipeline's command line."""
         return [
             sys.executable,
             "-m",
@@ -168,14 +158,12 @@ class Database:
         ]
 
     def start_pipeline(self, extra: Iterable[str] = ()) -> None:
-        """Start the pipeline and wait until its query runs."""
         self.launch_pipeline(extra)
         wait_for(lambda: self._ended() or self.status().state == "running", "the start")
         if self._ended():
             raise TestingError(f"the pipeline ended: {self.log_file.read_text()[-4000:]}")
 
     def launch_pipeline(self, extra: Iterable[str] = ()) -> None:
-        """Start the pipeline and wait for nothing."""
         self.place.status_file.unlink(missing_ok=True)
         environment = {} if self.release is None else {"PYTHONPATH": str(self.release)}
         self._process = LocalProcess(
@@ -187,7 +175,6 @@ class Database:
         return self._process is None or not self._process.alive
 
     def status(self) -> PipelineStatus:
-        """Return the pipeline's report of its state."""
         return self.place.status()
 
     def processes(self) -> list[psutil.Process]:
@@ -195,13 +182,11 @@ class Database:
         return [] if self._process is None else self._process.family()
 
     def kill_pipeline(self) -> None:
-        """SIGKILL the driver, its JVM and all workers."""
         if self._process is not None:
             self._process.kill_family()
             self._process = None
 
     def stop_pipeline(self) -> int:
-        """Ask the pipeline to stop; its exit code."""
         self.signal_pipeline(signal.SIGTERM)
         return self.wait_pipeline()
 
@@ -212,7 +197,6 @@ class Database:
         self._process.send(number)
 
     def wait_pipeline(self, timeout_s: float = 120.0) -> int:
-        """Wait until the pipeline has ended; its exit code."""
         if self._process is None:
             raise TestingError("no pipeline runs")
         return self._process.wait(timeout_s)
@@ -249,11 +233,11 @@ class Database:
     ) -> int:
         """Append records as they are, valid or not; how many."""
         connection, topic = self.settings.client_config(), TopicNames(self.name).transactions
-        count, place = 0, -1 if partition is None else partition
+        count, number = 0, -1 if partition is None else partition
         with TopicAppender(connection, topic, TestingError) as appender:
             for count, value in enumerate(values, 1):  # noqa: B007 - how many there were
                 data = json.dumps(value).encode() if isinstance(value, Mapping) else value
-                appender.append(data, partition=place)
+                appender.append(data, partition=number)
         return count
 
     def assert_serial(self, timeout_s: float = 180.0) -> CheckReport:

@@ -13,8 +13,6 @@ from streamydb.client.blocking.transports import Stream, Transport
 from streamydb.client.errors import ConnectionLostError, NotConnectedError
 from streamydb.client.requests import Event, Open, Request
 
-__all__ = ["Faults", "FaultyAsyncTransport", "FaultyTransport"]
-
 _PAUSE_S: Final = 0.001
 
 
@@ -32,7 +30,6 @@ class Faults:
     """
 
     def __init__(self) -> None:
-        """Break nothing."""
         self.refused = self.lost = 0
         self.cut: list[int] = []
         self.sent: Counter[str] = Counter()
@@ -40,15 +37,12 @@ class Faults:
         self._skipped: ContextVar[float] = ContextVar("skipped", default=0.0)
 
     def clock(self) -> float:
-        """Return the time."""
         return time.monotonic() + self._skipped.get()
 
     def pause(self, seconds: float) -> None:
-        """Note a pause, and make it short."""
         time.sleep(self._shortened(seconds))
 
     async def pause_async(self, seconds: float) -> None:
-        """Note a pause, and make it short."""
         await asyncio.sleep(self._shortened(seconds))
 
     def _shortened(self, seconds: float) -> float:
@@ -70,17 +64,16 @@ class Faults:
             self.lost -= 1
             raise ConnectionLostError("lost by a test")
 
-    def cutting(self) -> _Cut:
+    def cutting(self) -> _StreamCut:
         """Return what cuts the stream that is opened now."""
-        return _Cut(self.cut.pop(0) if self.cut else None)
+        return _StreamCut(self.cut.pop(0) if self.cut else None)
 
 
-class _Cut:
+class _StreamCut:
     """Cuts one stream after some events."""
 
-    def __init__(self, left: int | None) -> None:
-        """Let `left` events pass, all if it is None."""
-        self._left = left
+    def __init__(self, events_left: int | None) -> None:
+        self._left = events_left
 
     def check(self) -> None:
         """Cut before anything is received."""
@@ -88,7 +81,6 @@ class _Cut:
             raise ConnectionLostError("cut by a test")
 
     def pass_on(self, events: list[Event]) -> list[Event]:
-        """Let events pass."""
         if self._left is None:
             return events
         passed = events[: self._left]
@@ -100,12 +92,10 @@ class FaultyTransport:
     """A transport for threads with faults."""
 
     def __init__(self, inner: Transport, faults: Faults) -> None:
-        """Break `inner`, which is not closed with this."""
         self._inner = inner
         self._faults = faults
 
     def send(self, request: Request[Any]) -> Any:
-        """Perform a request."""
         self._faults.before(request)
         try:
             return self._inner.send(request)
@@ -113,16 +103,14 @@ class FaultyTransport:
             self._faults.after()
 
     def open(self, request: Open) -> Stream:
-        """Open a stream."""
         self._faults.before(request)
         return _FaultyStream(self._inner.open(request), self._faults.cutting())
 
-    def close(self) -> None:
-        """End."""
+    def close(self) -> None: ...
 
 
 class _FaultyStream:
-    def __init__(self, inner: Stream, cut: _Cut) -> None:
+    def __init__(self, inner: Stream, cut: _StreamCut) -> None:
         self._inner = inner
         self._cut = cut
 
@@ -138,12 +126,10 @@ class FaultyAsyncTransport:
     """A transport for coroutines with faults."""
 
     def __init__(self, inner: AsyncTransport, faults: Faults) -> None:
-        """Break `inner`, which is not closed with this."""
         self._inner = inner
         self._faults = faults
 
     async def send(self, request: Request[Any]) -> Any:
-        """Perform a request."""
         self._faults.before(request)
         try:
             return await self._inner.send(request)
@@ -151,16 +137,14 @@ class FaultyAsyncTransport:
             self._faults.after()
 
     async def open(self, request: Open) -> AsyncStream:
-        """Open a stream."""
         self._faults.before(request)
         return _FaultyAsyncStream(await self._inner.open(request), self._faults.cutting())
 
-    async def close(self) -> None:
-        """End."""
+    async def close(self) -> None: ...
 
 
 class _FaultyAsyncStream:
-    def __init__(self, inner: AsyncStream, cut: _Cut) -> None:
+    def __init__(self, inner: AsyncStream, cut: _StreamCut) -> None:
         self._inner = inner
         self._cut = cut
 

@@ -18,8 +18,6 @@ import msgspec
 
 from streamydb.facade.gate import Gate
 
-__all__ = ["EventStream", "HttpAnswer", "InProcess", "PatientLoop", "scenario", "until"]
-
 _WAIT_S = 20.0
 
 
@@ -31,12 +29,10 @@ class HttpAnswer(NamedTuple):
     body: bytes
 
     def json(self) -> Any:
-        """Decode the body."""
         return msgspec.json.decode(self.body)
 
     @property
     def problem(self) -> str:
-        """The slug of the problem in the body."""
         if self.headers["content-type"] != "application/problem+json":
             raise AssertionError(f"not a problem: {self.status} {self.headers}")
         return str(self.json()["type"]).removeprefix("/problems/")
@@ -106,7 +102,6 @@ class EventStream:
     """
 
     def __init__(self) -> None:
-        """Nothing has come yet."""
         self.status = 0
         self.headers: dict[str, str] = {}
         self.data = b""
@@ -116,24 +111,22 @@ class EventStream:
         self._news = asyncio.Event()
         self._gone = asyncio.Event()
 
-    async def until(self, wanted: bytes, count: int = 1) -> bytes:
+    async def until(self, text: bytes, count: int = 1) -> bytes:
         """Wait until some bytes have come `count` times; return all data."""
         async with asyncio.timeout(_WAIT_S):
-            while self.data.count(wanted) < count:
+            while self.data.count(text) < count:
                 if self.ended:
-                    raise AssertionError(f"the stream ended without {wanted!r}: {self.data!r}")
+                    raise AssertionError(f"the stream ended without {text!r}: {self.data!r}")
                 await self.news()
         return self.data
 
     async def end(self) -> bytes:
-        """Wait until the stream has ended; return all data."""
         async with asyncio.timeout(_WAIT_S):
             while not self.ended:
                 await self.news()
         return self.data
 
     def leave(self) -> None:
-        """Drop the connection."""
         self._gone.set()
 
     async def receive(self) -> dict[str, Any]:
@@ -168,7 +161,6 @@ class InProcess:
     """A client of an application in the same event loop."""
 
     def __init__(self, app: Gate, *, address: str = "127.0.0.1") -> None:
-        """Talk to `app` from `address`."""
         self._app = app
         self._address = address
         self._to_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -177,7 +169,6 @@ class InProcess:
         self._streams: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        """Start the application."""
         self._lifespan = self._run({"type": "lifespan"}, self._to_app.get, self._from_app.put)
         await self._to_app.put({"type": "lifespan.startup"})
         message = await self._from_app.get()
@@ -186,7 +177,6 @@ class InProcess:
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        """Stop the application."""
         for task in self._streams:
             task.cancel()
         await self._to_app.put({"type": "lifespan.shutdown"})
@@ -244,7 +234,7 @@ class InProcess:
     def _scope(self, method: str, target: str, headers: Mapping[str, str]) -> Any:
         """The scope of a request as uvicorn makes it."""
         raw, _, query = target.partition("?")
-        shown = {"host": "127.0.0.1:8080", **headers}
+        all_headers = {"host": "127.0.0.1:8080", **headers}
         return {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -257,6 +247,6 @@ class InProcess:
             "path": unquote(raw),
             "raw_path": raw.encode(),
             "query_string": query.encode(),
-            "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in shown.items()],
+            "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in all_headers.items()],
             "state": {},
         }

@@ -29,8 +29,6 @@ from streamydb.testing.memory_model import MemoryModel, MemoryResolved
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.outputs import OutputRecord
 
-__all__ = ["MemoryDatabase", "MemoryLog"]
-
 
 class MemoryLog:
     """The log: one partition.
@@ -50,7 +48,6 @@ class MemoryLog:
     """
 
     def __init__(self, database: MemoryDatabase) -> None:
-        """Append to `database`."""
         self._database = database
         self.refusing = self.unknowing = self.forgetful = False
         self.stalled: asyncio.Event | None = None
@@ -65,11 +62,9 @@ class MemoryLog:
         self.clock = LogClock(self._broker_ms)
 
     async def start(self) -> None:
-        """Connect."""
         self.running = True
 
     async def stop(self) -> None:
-        """End."""
         self.running = False
 
     async def append(
@@ -93,17 +88,14 @@ class MemoryLog:
         return position
 
     async def result(self, txn_id: str, position: LogPosition) -> Result:  # noqa: ARG002 - the port
-        """Wait for a result."""
         return await self.index.wait(position)
 
     def recent(self, txn_id: str, position: LogPosition | None) -> Result | None:
-        """Return a result that is at hand."""
         if self.forgetful:
             return None
         return self.index.of(txn_id) if position is None else self.index.at(position)
 
     async def search(self, txn_id: str, position: LogPosition | None) -> Result | NoResult:
-        """Search all results."""
         self.searches += 1
         refused = None
         for result in self.results:
@@ -114,19 +106,16 @@ class MemoryLog:
         return refused or NoResult(complete=True, since_ms=None)
 
     async def ends(self) -> Mapping[int, int]:
-        """Return the end of the log."""
         self.looks += 1
         await self._pass()
         return {0: len(self.records)}
 
     async def published(self) -> int:
-        """Return the largest seq of which there is a result."""
         self.asks += 1
         await self._pass()
         return self.decided().seq
 
     async def next_records(self, places: Mapping[int, int]) -> Mapping[int, NextRecord]:
-        """Return the next record, or the end."""
         self.gaps += 1
         await self._pass()
         end = len(self.records)
@@ -140,23 +129,18 @@ class MemoryLog:
         self.records.append(b"")
 
     def time_ms(self) -> int:
-        """Return the time."""
         return self.clock.now_ms()
 
     def clocks(self) -> Clocks:
-        """Return what the clocks say."""
         return self.clock.clocks()
 
     def counts(self) -> Mapping[tuple[str, str], int]:
-        """Return how many results were seen."""
         return self.index.counts
 
     def decided(self) -> ResultsEnd:
-        """Return how far the results go."""
         return self.index.decided()
 
     def fault(self) -> str | None:
-        """Return what is wrong."""
         return "Kafka does not answer" if self.refusing else None
 
     def _broker_ms(self) -> int:

@@ -8,8 +8,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from streamydb.facade.ports import ChangeBatch, PageBounds, StreamRow, StreamSpan
 from streamydb.facade.stream_pages import fresh
 
-__all__ = ["MemoryChanges", "MemoryStreams"]
-
 
 class MemoryChanges:
     """The changes, as batches; one for each feed, and all of a database have the same.
@@ -21,7 +19,6 @@ class MemoryChanges:
     """
 
     def __init__(self, other: MemoryChanges | None = None) -> None:
-        """Begin without any, or with those of another one."""
         self.all: list[ChangeBatch] = [] if other is None else other.all
         self.peers: list[MemoryChanges] = [] if other is None else other.peers
         self.peers.append(self)
@@ -32,12 +29,10 @@ class MemoryChanges:
         self.streams: MemoryStreams = MemoryStreams(shared)
 
     async def start(self, publish: Callable[[ChangeBatch], None]) -> int:
-        """Publish from now on."""
         self._publish, self.ended = publish, None
         return self.all[-1].resolved if self.all else 0
 
     async def stop(self) -> None:
-        """Publish no more."""
         self._publish = None
 
     async def history(self, since: int) -> AsyncGenerator[ChangeBatch, None]:
@@ -51,21 +46,17 @@ class MemoryChanges:
             await came.wait()
 
     def fault(self) -> str | None:
-        """Return why it publishes no more."""
         return self.ended
 
     def end(self, fault: str) -> None:
-        """Publish no more."""
         self._publish, self.ended = None, fault
 
     def put(self, batch: ChangeBatch) -> None:
-        """Add a batch."""
         self.all.append(batch)
         for each in self.peers:
             each.tell(batch)
 
     def tell(self, batch: ChangeBatch) -> None:
-        """Publish a batch that was added."""
         if self._publish is not None:
             self._publish(batch)
         self._came.set()
@@ -82,7 +73,6 @@ class MemoryStreams:
     """
 
     def __init__(self, other: MemoryStreams | None = None) -> None:
-        """Begin without any, or with those of another one."""
         self.all: list[StreamRow] = [] if other is None else other.all
         self.peers: list[MemoryStreams] = [] if other is None else other.peers
         self.peers.append(self)
@@ -91,12 +81,10 @@ class MemoryStreams:
         self._publish: Callable[[Sequence[StreamRow]], None] = lambda _: None
 
     async def start(self, publish: Callable[[Sequence[StreamRow]], None]) -> Mapping[int, int]:
-        """Publish from now on."""
         self._publish, self._failed = publish, False
         return {0: len(self.all)}
 
     async def stop(self) -> None:
-        """Publish no more."""
         self._publish = lambda _: None
 
     async def offset_after(
@@ -106,21 +94,17 @@ class MemoryStreams:
         ts_ms: int,  # noqa: ARG002
         patience_s: float,  # noqa: ARG002
     ) -> int:
-        """The beginning."""
         return 0
 
     async def history(self, wanted: StreamSpan, bounds: PageBounds) -> tuple[list[StreamRow], int]:
-        """Return records that were put before."""
         rows = [row for row in self.all[wanted.begin : wanted.end] if row.key == wanted.stream]
-        found = list(fresh(wanted.after, rows))[: bounds.records_max]
-        return found, found[-1].offset + 1 if len(found) == bounds.records_max else wanted.end
+        records = list(fresh(wanted.after, rows))[: bounds.records_max]
+        return records, records[-1].offset + 1 if len(records) == bounds.records_max else wanted.end
 
     def fault(self) -> str | None:
-        """Return what is wrong."""
         return self.ended
 
     def failed(self) -> bool:
-        """Return True if it publishes no more."""
         return self._failed
 
     def fail(self) -> None:
@@ -128,12 +112,10 @@ class MemoryStreams:
         self._publish, self._failed = lambda _: None, True
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Add a record."""
         row = StreamRow(0, len(self.all), key, value)
         self.all.append(row)
         for each in self.peers:
             each.tell(row)
 
     def tell(self, row: StreamRow) -> None:
-        """Publish a record that was added."""
         self._publish([row])

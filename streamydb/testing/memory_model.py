@@ -14,8 +14,6 @@ from streamydb.read_model.ports import JsonPage
 from streamydb.records import Change
 from streamydb.records.generation import FIRST
 
-__all__ = ["MemoryEntry", "MemoryModel", "MemoryResolved", "MemorySnapshot"]
-
 
 class MemoryEntry(NamedTuple):
     """A key's value at a version; None: deleted."""
@@ -39,22 +37,18 @@ class MemorySnapshot:
     """The state after a seq."""
 
     def __init__(self, seq: int, entries: dict[str, MemoryEntry]) -> None:
-        """Show these entries."""
         self.seq = seq
         self.ts_ms = max((entry.ts_ms for entry in entries.values()), default=0)
         self._entries = entries
 
     def first_end(self) -> int | None:
-        """Return the earliest end of its keys."""
-        ends = (entry.expires_ms for entry in self._entries.values())
-        return min((end for end in ends if end is not None), default=None)
+        times = (entry.expires_ms for entry in self._entries.values())
+        return min((end for end in times if end is not None), default=None)
 
     def get(self, key: str) -> MemoryEntry | None:
-        """Return a key's entry."""
         return self._entries.get(key)
 
     def get_many(self, keys: Sequence[str]) -> list[MemoryEntry | None]:
-        """Return the entries of several keys."""
         return [self._entries.get(key) for key in keys]
 
     def scan(
@@ -66,9 +60,8 @@ class MemorySnapshot:
         after: str | None = None,
         limit: int = 1000,
     ) -> list[MemoryEntry]:
-        """Return entries in key order."""
         keys = sorted(self._entries, key=str.encode)
-        found = [
+        entries = [
             self._entries[key]
             for key in keys
             if key.startswith(prefix)
@@ -76,14 +69,13 @@ class MemorySnapshot:
             and (end is None or key.encode() < end.encode())
             and (after is None or key.encode() > after.encode())
         ]
-        return found[:limit]
+        return entries[:limit]
 
     def get_json(self, keys: Sequence[str], bytes_max: int) -> bytes | None:
-        """Return the entries of several keys as members of a JSON object."""
-        found = dict(zip(keys, self.get_many(keys), strict=True))
-        if sum(len(entry.value) for entry in found.values() if entry) > bytes_max:
+        entries = dict(zip(keys, self.get_many(keys), strict=True))
+        if sum(len(entry.value) for entry in entries.values() if entry) > bytes_max:
             return None
-        return _inside({key: entry and _shown(entry) for key, entry in found.items()})
+        return _inside({key: entry and _shown(entry) for key, entry in entries.items()})
 
     def scan_json(
         self,
@@ -96,25 +88,21 @@ class MemorySnapshot:
         bytes_max: int,
         at_once: bool = False,  # noqa: ARG002 - the port
     ) -> JsonPage:
-        """Return a page of a list as JSON."""
-        found = self.scan(prefix=prefix, start=start, end=end, after=after, limit=limit + 1)
-        sizes = list(accumulate(len(entry.value) for entry in found[:limit]))
-        shown = found[: max(1, sum(size <= bytes_max for size in sizes))]
-        last = shown[-1].key if len(shown) < len(found) else None
-        return JsonPage(_inside(list(map(_shown, shown))), last)
+        entries = self.scan(prefix=prefix, start=start, end=end, after=after, limit=limit + 1)
+        sizes = list(accumulate(len(entry.value) for entry in entries[:limit]))
+        page = entries[: max(1, sum(size <= bytes_max for size in sizes))]
+        last = page[-1].key if len(page) < len(entries) else None
+        return JsonPage(_inside(list(map(_shown, page))), last)
 
     def __enter__(self) -> Self:
-        """Return the snapshot itself."""
         return self
 
-    def __exit__(self, *_error: object) -> None:
-        """Nothing is held."""
+    def __exit__(self, *_error: object) -> None: ...
 
 
 def _shown(entry: MemoryEntry) -> dict[str, Any]:
-    """An entry as an answer has it."""
-    shown = {**entry._asdict(), "value": Raw(entry.value)}
-    return {name: part for name, part in shown.items() if part is not None}
+    fields = {**entry._asdict(), "value": Raw(entry.value)}
+    return {name: part for name, part in fields.items() if part is not None}
 
 
 def _inside(container: Any) -> bytes:
@@ -133,7 +121,6 @@ class MemoryModel:
     """
 
     def __init__(self) -> None:
-        """Begin empty."""
         self.gone = 0
         self.broken = False
         self.generation = FIRST
@@ -142,17 +129,14 @@ class MemoryModel:
         self._history: dict[str, list[tuple[int, bytes | None, int, int | None]]] = {}
 
     def latest(self) -> MemoryResolved:
-        """Return how far it is."""
         self._must_be_whole()
         self.looks += 1
         return self._resolved
 
     def oldest(self) -> int:
-        """Return the smallest seq that is kept."""
         return self.gone
 
     def snapshot(self, at: int | None = None) -> MemorySnapshot:
-        """Return the state at a seq."""
         self._must_be_whole()
         seq = self._resolved.seq if at is None else at
         if not self.gone <= seq <= self._resolved.seq:
@@ -160,7 +144,6 @@ class MemoryModel:
         return MemorySnapshot(seq, {e.key: e for k in self._history if (e := self._at(k, seq))})
 
     def apply(self, changes: Sequence[tuple[str, Change]], resolved: MemoryResolved) -> None:
-        """Take in changes, and show them."""
         for key, change in changes:
             after = None if change.op == "d" else bytes(change.after)
             end = None if change.expires_ms is UNSET else change.expires_ms

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from streamydb.columns.encoding import Part, peel
 from streamydb.columns.messages import RecordTexts
-from streamydb.columns.output_rows import ChangeRows, ResultRows
 from streamydb.columns.protocol import Message, require_format
+from streamydb.columns.value_rows import ChangeRows, ResultRows
 from streamydb.txn_processor.outputs import CHANGES, RESULTS, Output, Records, Rows, Told, formatted
 
 __all__ = ["open_output", "output_block", "output_parts"]

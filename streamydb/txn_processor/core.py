@@ -244,7 +244,7 @@ def execute_grants(
     made = np.zeros(n, np.int64)
     careful = range(n) if over else run.ruled.keys() | weighed
     plain = PlainCalls(run, modules, ending, rules.slot, careful)
-    calls = Calls(modules, rules.slot, shown.see, rulings.begins)
+    calls = Calls(modules, rules.slot, shown.see)
     while at < n and not plan_size:
         if program.route[at] == BY_PYTHON:
             at, spent, plan_size = plain.executed(at, made, spent, most)
@@ -252,7 +252,7 @@ def execute_grants(
             at = kernel.execute(at)
         if at == n or plan_size:
             break
-        too_much = over or meets_too_much(run, at, rulings.begins)
+        too_much = over or meets_too_much(run, at)
         python = at in run.ruled or rules.concern(at) or (ending and ending.concerns(at))
         if at in weighed and not (too_much or python):
             weighed.remove(at)

@@ -18,7 +18,6 @@ from streamydb.parser.fault import reported, status_of
 from streamydb.procedures.follow_ups import NO_OUTPUTS, joined
 from streamydb.procedures.modules import Modules
 from streamydb.procedures.view import Stamp
-from streamydb.records.begins import VALUES_BOUNDED, Begins
 from streamydb.records.rulings import STOPPING, Fault, require_unread
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.comparisons import Value, failed_entry
@@ -139,17 +138,14 @@ def to_be_weighed(run: Run, *, over: bool) -> set[int]:
     return set(np.flatnonzero(chosen).tolist())
 
 
-def meets_too_much(run: Run, i: int, begins: Begins) -> bool:
+def meets_too_much(run: Run, i: int) -> bool:
     """Return True if the values of all keys of a transaction, at its instant, exceed the limit."""
     own = run.slots_of(i)
     most = limits.TRANSACTION_VALUES_BYTES_MAX
     if len(own) <= most // limits.VALUE_BYTES_MAX:
         return False
-    txns = run.txns
-    if not begins.holds(VALUES_BOUNDED, int(txns.partition[i]), int(txns.offset[i])):
-        return False
     slots = run.values.slots[own]
-    there = (slots["tag"] == p.EXPIRING) & (slots["number"] > txns.ts_ms[i])
+    there = (slots["tag"] == p.EXPIRING) & (slots["number"] > run.txns.ts_ms[i])
     refs = slots["ref"][(slots["tag"] == p.OPAQUE) | there]
     known, offsets = refs[refs < len(run.pool)], run.pool.offsets
     total = int((offsets[known + 1] - offsets[known]).sum())
@@ -161,14 +157,11 @@ def meets_too_much(run: Run, i: int, begins: Begins) -> bool:
 
 
 class Calls(NamedTuple):
-    """The code of procedures, the slot of the constraints, the ranges that are granted, and where
-    rules begin.
-    """
+    """The code of procedures, the slot of the constraints, and the ranges that are granted."""
 
     modules: Modules
     rules: int | None
     see: See
-    begins: Begins
 
 
 def executed_in_time(
@@ -212,7 +205,9 @@ def _execute_in_python(run: Run, i: int, given: Calls, *, too_much: bool) -> int
             verdict = interpreter.failed(txn, look)
         else:
             txn = transaction_of(run, i)
-            calls = _context(run, i, given, place, ruled=given.rules in own)
+            calls = interpreter.ExecutionContext(
+                given.modules, place, given.rules in own, given.see
+            )
             verdict = (
                 interpreter.too_large(txn, look)
                 if too_much
@@ -244,14 +239,9 @@ def _execute_in_python(run: Run, i: int, given: Calls, *, too_much: bool) -> int
     return made
 
 
-def _context(
-    run: Run, i: int, given: Calls, place: Stamp, *, ruled: bool
-) -> interpreter.ExecutionContext:
+def _context(given: Calls, place: Stamp, *, ruled: bool) -> interpreter.ExecutionContext:
     """Return what the calls of one transaction may use. ``ruled``: it holds the rules' slot."""
-    at = int(run.txns.partition[i]), int(run.txns.offset[i])
-    return interpreter.ExecutionContext(
-        given.modules, place, ruled, given.see, given.begins.ranges_anywhere(*at)
-    )
+    return interpreter.ExecutionContext(given.modules, place, ruled, given.see)
 
 
 def _special_aborts(run: Run) -> None:

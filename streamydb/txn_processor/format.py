@@ -17,8 +17,8 @@ from streamydb.columns import characters as c
 from streamydb.columns import program as p
 from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.json_writer import Values, json_strings, put_number, put_text, put_value
-from streamydb.columns.output_rows import ChangeRows, ResultRows
 from streamydb.columns.table import Bytes, Ragged, Texts, starts_of
+from streamydb.columns.value_rows import ChangeRows, ResultRows
 
 __all__ = ["format_changes", "format_results"]
 

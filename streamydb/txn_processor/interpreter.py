@@ -88,14 +88,13 @@ class ExecutionContext:
     """The context of an execution: the code of procedures, and the transaction's place.
 
     ``constrained``: whether the key of the constraints is among those that were granted. ``see``:
-    the ranges that the transaction names. ``ranges``: whether constraints may count keys there.
+    the ranges that the transaction names.
     """
 
     modules: Modules
     place: Stamp
     constrained: bool = False
     see: See = nothing_seen
-    ranges: bool = True
 
 
 def execute(
@@ -203,7 +202,7 @@ def _constrain(
     """Declare, drop or validate a constraint."""
     try:
         before = look(r.CONSTRAINTS_KEY)[0]
-        value = amended(before, wanted, calls.place.seq, ranges=calls.ranges)
+        value = amended(before, wanted, calls.place.seq)
     except DeclarationRefused as refused:
         return Verdict(errors.CONSTRAINT_REFUSED, reason=cut_reason(str(refused)))
     return _concluded(txn, {r.CONSTRAINTS_KEY: value}, look, size, calls)

@@ -17,9 +17,9 @@ from streamydb.columns.hashing import hash_ragged
 from streamydb.columns.jit import kernel
 from streamydb.columns.lock_messages import ReleasedLocks, Swept
 from streamydb.columns.messages import Feedback, ValueSizes
-from streamydb.columns.output_rows import ChangeRows, ResultRows
 from streamydb.columns.program import PLAN_DUPLICATE, WINDOW_DUPLICATE
 from streamydb.columns.table import Array, Bytes, Ragged, chunk_bounds
+from streamydb.columns.value_rows import ChangeRows, ResultRows
 from streamydb.parser.fault import opened
 from streamydb.procedures.follow_ups import Outputs
 from streamydb.records.expiry import removal_number

@@ -61,7 +61,7 @@ class PartGrants:
         self.parts[grant.shard, grant.chunk] = grant.txns, grant.slots
         self.timeline = grant.timeline or self.timeline
         now = 0 if self.timeline is None else int(self.timeline.ts[-1])
-        if grant.alone and grant.bounded:
+        if grant.alone:
             self.met += text_bytes(grant.slots, now)
             self.over |= grant.over or self.met > limits.TRANSACTION_VALUES_BYTES_MAX
         if self.over:

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from streamydb.columns import program as p
 from streamydb.columns.jit import kernel
-from streamydb.columns.output_rows import ChangeRows, ReadValues, ResultRows
 from streamydb.columns.table import Array, ChildRows, Ragged, expand, starts_of
+from streamydb.columns.value_rows import ChangeRows, ReadValues, ResultRows
 from streamydb.txn_processor.outcome import ExecutionOutcome
 
 __all__ = ["change_rows", "result_rows"]

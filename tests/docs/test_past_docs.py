@@ -16,6 +16,7 @@ from streamydb.backup.pieces import Piece
 from streamydb.cli import app
 from streamydb.local.module_folder import file_name
 from streamydb.procedures.modules import compile_module
+from streamydb.records.rulings import NO_RULINGS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "past.md").read_text("utf-8")
 CODE = dict(re.findall(r"^```python (\w+\.py)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
@@ -43,9 +44,10 @@ def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backup = BackupFolder(tmp_path / "backup")
     backup.add_segment(Piece(0, offsets, 1000 + offsets, [None] * len(records), list(records)),
                        0, len(records))  # fmt: skip
+    backup.write_rulings(NO_RULINGS)
     backup.write_manifest(BackupManifest(
         format=1, database="shop", log="log", shards=1, grouping="planner", partitions=1,
-        id_window=100, digest_interval=100, constraints=False, seq=6, ts_ms=1005,
+        id_window=100, digest_interval=100, seq=6, ts_ms=1005,
         ends={0: len(records)}, states=[],
     ))  # fmt: skip
     text = CODE["shop.py"].encode()

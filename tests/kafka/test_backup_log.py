@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from streamydb.backup.errors import BackupError
 from streamydb.backup.kafka import BackupLog
+from streamydb.backup.manifest import BackupError
 from streamydb.kafka import create
 from streamydb.kafka.clients import administrator
 from streamydb.kafka.reader import TopicReader

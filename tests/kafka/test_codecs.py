@@ -30,8 +30,7 @@ from streamydb.pipeline.large_records import LargeRecord, largest
 from streamydb.sorter.state import PartitionState
 from streamydb.testing.database import wait_for
 from streamydb.verify.check import Log
-from streamydb.verify.oracle.core import Oracle
-from streamydb.verify.oracle.replay import run
+from streamydb.verify.oracle.core import Oracle, run
 
 Client = dict[str, str]
 

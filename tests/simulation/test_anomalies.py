@@ -18,7 +18,7 @@ from simulator.log import SimulatedLog
 from streamydb.columns.hashing import shard_of
 from streamydb.columns.shards import ShardConfig
 from streamydb.txn_processor import outputs as o
-from streamydb.verify.oracle.replay import replay
+from streamydb.verify.oracle.core import replay
 
 pytestmark = [
     pytest.mark.parametrize("grouping", ["planner", "single"]), pytest.mark.no_proof,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from streamydb.backup import copy
-from streamydb.backup.errors import BackupError
+from streamydb.backup.manifest import BackupError
 from streamydb.columns.digest import StateDigest
 from tests.support.kept_log import NAMES, Kept
 from tests.support.memory_kafka import Partition
@@ -64,7 +64,7 @@ def test_digests_of_what_the_log_has_lost_do_not_count_and_any_other_does(
         kept.grow()
     agree, differs = kept.tell()
 
-    def take() -> copy.Taken:
+    def take() -> copy.BackupReport:
         return copy.take(kept.folder, kept.subject, kept.resolved, 2, lambda *_: None)
 
     if differs:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamydb.backup import copy
-from streamydb.backup.errors import BackupError
+from streamydb.backup.manifest import BackupError
 from tests.support.kept_log import Kept
 from tests.support.seeds import seeds
 

@@ -10,7 +10,7 @@ import pytest
 
 from streamydb.backup import copy
 from streamydb.backup import fork as forking
-from streamydb.backup.errors import BackupError
+from streamydb.backup.manifest import BackupError
 from streamydb.backup.start import Beginning, begin
 from tests.support.kept_log import NAMES, Kept, quiet
 from tests.support.seeds import seeds

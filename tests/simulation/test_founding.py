@@ -18,6 +18,7 @@ from streamydb.kafka.foundation import FACTS, Founding
 from streamydb.kafka.names import TopicNames
 from streamydb.pipeline.foundation import founded
 from streamydb.pipeline.record import read_record, recorded_config, require_same_log
+from streamydb.records import begins
 from streamydb.records.begins import Begins
 from streamydb.records.control import Following, encode_message
 from streamydb.settings import Settings
@@ -28,16 +29,17 @@ SEEDS = seeds(200, 100)
 NAMES = TopicNames("sim")
 CHOICES: dict[str, list[Any]] = {
     "partitions": [1, 2, 3], "id_window": [20, 300], "digest_interval": [1000, 2000],
-    "constraints": [False, True], "grouping": ["planner", "single"],
+    "grouping": ["planner", "single"],
 }  # fmt: skip
 BINDING = [name for name in FACTS if name != "grouping"]
-REFUSED = [name for name in BINDING if name != "constraints"]
+REFUSED = [*BINDING]
 
 
 class Database:
     """A log that grows, and pipelines that start with any settings."""
 
     def __init__(self, seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(begins, "RULES", ("a rule",))
         self.dice = random.Random(f"founding {seed}")
         self.folder = folder / str(seed)
         self.kafka = MemoryKafka(self.dice)
@@ -89,7 +91,7 @@ class Database:
         return Settings.model_validate({"database": "sim", "bootstrap": "memory:9092", **given})
 
     def live(self) -> None:
-        """The log gets records and partitions; a pipeline of an earlier release tells its terms."""
+        """The log gets records and partitions; a pipeline tells its terms."""
         self.records += self.dice.choice([0, 0, 5])
         if self.dice.random() < 0.3:
             self.partitions += 1
@@ -118,7 +120,7 @@ class Database:
         self.kafka.failing = self.dice.choice([0.0, 0.0, 0.2])
         doubtful = self._doubtful(given, checkpoint)
         try:
-            found, begins = founded(given, checkpoint, "log", log, results, self.changes)
+            found, places = founded(given, checkpoint, "log", log, results, self.changes)
         except Died:
             return
         except ConfigurationError as error:
@@ -128,7 +130,7 @@ class Database:
             self.kafka.failing = 0.0
             self.truth = self._holds()
         assert not doubtful, "nobody can know how many partitions there were"
-        assert begins == self._begun(), "rules begin where the first record says"
+        assert places == self._begun(), "rules begin where the first record says"
         self._note_changes()
         assert {name: getattr(found, name) for name in BINDING} == {
             name: self.truth[name] for name in BINDING

@@ -26,14 +26,13 @@ from streamydb.backup import fork as forking
 from streamydb.backup import resize as resizing
 from streamydb.backup import restore as restoring
 from streamydb.backup import trim as trimming
-from streamydb.backup.errors import BackupError
 from streamydb.backup.folder import BackupFolder, StateFolder
 from streamydb.backup.kafka import BackupLog
-from streamydb.backup.manifest import BackupManifest
+from streamydb.backup.manifest import BackupError, BackupManifest
 from streamydb.backup.needs import Need, needs
 from streamydb.backup.pieces import LogSource
 from streamydb.backup.start import START, Beginning, begin
-from streamydb.backup.state import About
+from streamydb.backup.state import StateDescription
 from streamydb.columns.digest import StateDigest
 from streamydb.kafka.foundation import Founding
 from streamydb.kafka.names import TopicNames
@@ -42,7 +41,7 @@ from streamydb.local.file_lock import write_whole
 from streamydb.local.folder import DatabaseFolder
 from streamydb.local.module_folder import file_name
 from streamydb.records import Marker, Result, decode_result, encode_marker
-from streamydb.records.begins import EVERYWHERE, NOWHERE
+from streamydb.records.begins import EVERYWHERE
 from streamydb.records.control import Following, encode_message
 from streamydb.records.ruling_records import encode_ruling
 from streamydb.records.rulings import Fault, Rulings, ruling_of
@@ -337,7 +336,7 @@ class Kept:
         config = msgspec.structs.replace(self.made.config, incarnation="new")
         return begin(checkpoint, None, config, "log", self.lows())
 
-    def _put(self, draft: Path, about: About) -> None:
+    def _put(self, draft: Path, about: StateDescription) -> None:
         """As `streamydb resize` does."""
         checkpoint = self.place.checkpoint
         with resizing.standing_still(checkpoint):
@@ -428,14 +427,14 @@ class Kept:
         source: LogSource,
         manifest: BackupManifest,
         seq: int,
-        place: Callable[[], About],
+        place: Callable[[], StateDescription],
     ) -> None:
         """A new database gets the beginning of a log; another history goes on from there."""
         self.kafka.create(new.transactions, len(manifest.ends))
         self.kafka.create(new.rulings)
         name = new.transactions.partition(".")[0]
 
-        def begun() -> About:
+        def begun() -> StateDescription:
             about = place()
             places = about.positions
             contents = {
@@ -449,7 +448,7 @@ class Kept:
         about = self.again(begun)
         assert (about.seq, about.digest) == (seq, self.digests[seq])
         assert self._order_of(new) == self.order[:seq]
-        kept = RulingTopic(CONNECTION, name, f"{name} log", NOWHERE)
+        kept = RulingTopic(CONNECTION, name, f"{name} log", EVERYWHERE)
         kept.refresh()
         before = {(each.partition, each.offset) for each in self.order[:seq]}
         wanted = [f for f in self.rulings.faults if (f.partition, f.offset) in before]

@@ -192,13 +192,13 @@ def test_the_pipeline_heeds_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert parse(["--checkpoint", "/nowhere", "--shards", "2"]).settings.shards == 2
     words = [
         "--id-window=5", "--max-offsets=6", "--metrics-port=7", "--digest-interval=800",
-        "--partitions=9", "--grouping=single", "--constraints", "--bootstrap=x:1",
+        "--partitions=9", "--grouping=single", "--bootstrap=x:1",
         "--database=other",
     ]  # fmt: skip
     found = parse(["--checkpoint", "/nowhere", *words]).settings
     assert (found.id_window, found.max_offsets_per_trigger, found.metrics_port) == (5, 6, 7)
     assert (found.digest_interval, found.partitions, found.grouping) == (800, 9, "single")
-    assert (found.constraints, found.bootstrap, found.database) == (True, "x:1", "other")
+    assert (found.bootstrap, found.database) == ("x:1", "other")
 
 
 def test_procedures_of_arguments_win_over_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:

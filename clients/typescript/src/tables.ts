@@ -278,10 +278,6 @@ export const REJECTED = {
     "problem": "invalid-transaction",
     "when": "An id begins with `$flow/` and is no follow-up's, or the other way round."
   },
-  "constraints-off": {
-    "problem": "invalid-transaction",
-    "when": "A constraint was declared while an earlier release executed the log."
-  },
   "id-reused": {
     "problem": "id-reused",
     "when": "The id was used shortly before by a transaction with other bytes."

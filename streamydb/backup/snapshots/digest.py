@@ -12,8 +12,6 @@ import hashlib
 import struct
 from collections.abc import Iterable
 
-__all__ = ["RowsDigest"]
-
 _MODULUS = 1 << 128
 _head = struct.Struct("<QQqq").pack
 _end = struct.Struct("<q").pack
@@ -28,14 +26,12 @@ class RowsDigest:
     """
 
     def __init__(self, rows: int = 0, total: int = 0) -> None:
-        """Begin with a sum."""
         self.rows = rows
         self.total = total
 
     def add(
         self, key: bytes, value: bytes, version: int, ts_ms: int, expires_ms: int | None = None
     ) -> None:
-        """Add a row; one without an end has the hash that it had before there were ends."""
         hashed = hashlib.blake2b(_head(len(key), len(value), version, ts_ms), digest_size=16)
         hashed.update(key)
         hashed.update(value)

@@ -16,21 +16,8 @@ from streamydb.records.formats import UNREADABLE
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-__all__ = [
-    "FORMAT",
-    "MANIFEST",
-    "SnapshotManifest",
-    "SnapshotTail",
-    "decode_manifest",
-    "encode_manifest",
-    "file_system",
-    "read_manifest",
-]
-
 FORMAT: Final = 2
-"""Version of the layout; raised when an older program would misread it. Format 1 has no ends."""
-
-_FORMATS: Final = range(1, FORMAT + 1)
+"""Version of the layout; raised when an older program would misread it."""
 
 MANIFEST: Final = "manifest.json"
 
@@ -80,7 +67,6 @@ class SnapshotManifest(msgspec.Struct, frozen=True, kw_only=True):
     files: list[str]
 
     def paths(self, folder: Path | str) -> list[str]:
-        """The paths of the data files."""
         return [posixpath.join(str(folder).removeprefix("file:"), name) for name in self.files]
 
 
@@ -99,19 +85,18 @@ def decode_manifest(data: bytes, folder: str) -> SnapshotManifest:
     """The manifest in a file.
 
     Raises:
-        SnapshotError: it is none, a damaged one, or of a later format.
+        SnapshotError: it is none, a damaged one, or of another format.
     """
     try:
-        found = msgspec.json.decode(data, type=dict[str, Any])
-        if found.get("format", FORMAT) not in _FORMATS:
+        fields = msgspec.json.decode(data, type=dict[str, Any])
+        if fields.get("format", FORMAT) != FORMAT:
             raise SnapshotError(
-                f"the snapshot in {folder} has format {found['format']}, this program reads "
-                f"formats up to {FORMAT}: use the release that wrote it, or a newer one"
+                f"the snapshot in {folder} has format {fields['format']}, this program reads "
+                f"{FORMAT}: use the release that wrote it"
             )
-        seal = found.pop(_SEAL, None)  # an earlier release wrote none
-        if seal is not None and seal != _seal(found):
+        if fields.pop(_SEAL, None) != _seal(fields):
             raise msgspec.ValidationError("its digest is of another content")
-        return msgspec.convert(found, SnapshotManifest, strict=False)
+        return msgspec.convert(fields, SnapshotManifest, strict=False)
     except UNREADABLE as fault:
         raise SnapshotError(
             f"{folder}/{MANIFEST} is damaged ({fault}); take another snapshot"
@@ -119,7 +104,6 @@ def decode_manifest(data: bytes, folder: str) -> SnapshotManifest:
 
 
 def _seal(fields: dict[str, Any]) -> str:
-    """The digest of a manifest's fields, in their order."""
     return hashlib.blake2b(msgspec.json.encode(fields), digest_size=16).hexdigest()
 
 
@@ -149,6 +133,6 @@ def file_system(folder: Path | str) -> tuple[FileSystem, str]:
 
     text = str(folder)
     if "://" in text:
-        found, path = fs.FileSystem.from_uri(re.sub("^s3[an]://", "s3://", text))
-        return found, path
+        system, path = fs.FileSystem.from_uri(re.sub("^s3[an]://", "s3://", text))
+        return system, path
     return fs.LocalFileSystem(), str(Path(text.removeprefix("file:")).resolve())

@@ -29,8 +29,6 @@ from streamydb.records import Rejection, decode, decode_marker
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.names import RESERVED
 
-__all__ = ["CHUNK_BYTES_MAX", "CHUNK_ROWS_MAX", "Restored", "chunks", "restore"]
-
 CHUNK_ROWS_MAX: Final = 500
 """Keys that one transaction puts."""
 
@@ -69,18 +67,14 @@ def restore(
 ) -> Restored:
     """Append the values of a snapshot to the log of a new database, or go on with it.
 
-    Args:
-        folder: of the snapshot.
-        connection: settings of confluent-kafka.
-        database: whose topics exist, and whose log has nothing else in it.
-        progress: called with the rows that are done and their number.
+    ``database``: whose topics exist, and whose log has nothing else in it.
 
     Raises:
         SnapshotError: the folder is no snapshot or a damaged one; the log has other records; Kafka
             did not take a record.
     """
     manifest = read_manifest(folder)
-    known = _known(connection, database, manifest)
+    numbers = _known(connection, database, manifest)
     for _ in chunks(folder, manifest):  # the whole of it, before anything is appended
         pass
     topic = TopicNames(database).transactions
@@ -88,7 +82,7 @@ def restore(
     with TopicAppender(connection, topic, SnapshotError) as appender:
         for number, (count, payload) in enumerate(chunks(folder, manifest)):
             rows, transactions = rows + count, transactions + 1
-            if number not in known:
+            if number not in numbers:
                 appender.append(payload)
                 appended += 1
             progress(rows, manifest.rows)
@@ -106,11 +100,11 @@ def chunks(folder: Path | str, manifest: SnapshotManifest) -> Iterator[tuple[int
     for number, group in enumerate(_groups(rows)):
         updates = [_put(row, manifest.ts_ms) for row in group]
         payload = msgspec.json.encode({"id": f"{_name(manifest)}{number}", "updates": updates})
-        found = decode(payload)
-        if isinstance(found, Rejection):
+        transaction = decode(payload)
+        if isinstance(transaction, Rejection):
             raise SnapshotError(
                 f"{folder}: the keys from {group[0].key.decode()!r} on cannot be put "
-                f"({found.code}: {REJECTED_CODES.get(found.code, '')})"
+                f"({transaction.code}: {REJECTED_CODES.get(transaction.code, '')})"
             )
         yield len(group), payload
 
@@ -146,23 +140,23 @@ class _Id(msgspec.Struct):
 
 def _known(connection: Mapping[str, str], database: str, manifest: SnapshotManifest) -> set[int]:
     """The numbers of the transactions that are in the log; refuses a log with any others."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     name = _name(manifest)
     with TopicReader(connection, TopicNames(database).transactions) as reader:
         for record in reader.whole():
             value = record.value() or b""
             if decode_marker(value) is None:
-                found.add(_number(value, name, database))
-    return found
+                numbers.add(_number(value, name, database))
+    return numbers
 
 
 def _number(value: bytes, name: str, database: str) -> int:
     try:
-        found = msgspec.json.decode(value, type=_Id).id
+        txn_id = msgspec.json.decode(value, type=_Id).id
     except UNREADABLE:
-        found = ""
-    number = found.removeprefix(name)
-    if number == found or not (number.isascii() and number.isdigit()):
+        txn_id = ""
+    number = txn_id.removeprefix(name)
+    if number == txn_id or not (number.isascii() and number.isdigit()):
         raise SnapshotError(
             f"the log of {database} has transactions that are not of this snapshot: a snapshot is "
             "loaded into a new database only. Choose another name (--database)"

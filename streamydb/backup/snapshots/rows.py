@@ -15,12 +15,10 @@ from streamydb.errors import SnapshotError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SnapshotRow", "read_rows", "require_whole"]
-
 BATCH_ROWS: Final = 4_096
 COLUMNS: Final = ["key", "value", "version", "ts_ms", "txn_id", "expires_ms"]
 _ALWAYS: Final = 5
-"""Columns without nulls: the first ones, which format 1 has alone."""
+"""So many columns, the first ones, have no nulls."""
 
 
 class SnapshotRow(NamedTuple):
@@ -73,25 +71,24 @@ def _batches(folder: Path | str, manifest: SnapshotManifest) -> Iterator[list[Sn
     from pyarrow import parquet
 
     system, path = file_system(folder)
-    columns = COLUMNS if manifest.format > 1 else COLUMNS[:_ALWAYS]
     for name in manifest.files:
         try:
             with parquet.ParquetFile(
                 posixpath.join(path, name), filesystem=system, page_checksum_verification=True
             ) as file:
-                for batch in file.iter_batches(BATCH_ROWS, columns=columns):
-                    yield _rows(batch, columns)
+                for batch in file.iter_batches(BATCH_ROWS, columns=COLUMNS):
+                    yield _rows(batch)
         except (OSError, pa.ArrowException, KeyError, ValueError) as fault:
             raise SnapshotError(
                 f"{folder}/{name} cannot be read ({fault}); take another snapshot"
             ) from fault
 
 
-def _rows(batch: pa.RecordBatch, columns: list[str]) -> list[SnapshotRow]:
+def _rows(batch: pa.RecordBatch) -> list[SnapshotRow]:
     import pyarrow as pa
 
     kinds = [pa.binary(), pa.binary(), pa.int64(), pa.int64(), pa.binary(), pa.int64()]
-    plain = [batch.column(name).cast(kind) for name, kind in zip(columns, kinds, strict=False)]
+    plain = [batch.column(name).cast(kind) for name, kind in zip(COLUMNS, kinds, strict=True)]
     if any(part.null_count for part in plain[:_ALWAYS]):
         raise ValueError("a column lacks values")
     return list(starmap(SnapshotRow, zip(*(part.to_pylist() for part in plain), strict=True)))

@@ -39,7 +39,7 @@ from streamydb.columns import program as p
 from streamydb.columns.blobs import BlobStore
 from streamydb.columns.lock_messages import Granted, Locks, MessagePart, Payload, Released, Swept
 from streamydb.columns.messages import ResolvedRecord, resolved_value
-from streamydb.columns.plans import FIRST_SHAPE, Life, PlanShape
+from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.readers import ToGatherer, ToSingleShard
 from streamydb.columns.record_rows import ReleasedRecords
 from streamydb.columns.shards import ShardConfig
@@ -73,7 +73,6 @@ from streamydb.key_processor.process_cache import ProcessCache
 from streamydb.key_processor.state import Emitted, load_or_begin
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.key_processor.values import ShardValues
-from streamydb.records.begins import VALUES_BOUNDED
 from streamydb.records.expiry import end_of, is_over
 from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.log_end import LogEnd, require_ends
@@ -213,7 +212,7 @@ class SingleShard:
 
     def _shape(self) -> PlanShape:
         """Return the bounds of this batch, which are part of the state before it."""
-        return self._meta.shape or FIRST_SHAPE
+        return self._meta.shape
 
     def _apply(self, released: list[Released]) -> None:
         """Free the locks that come back, and apply the writes made under them.
@@ -445,13 +444,11 @@ class SingleShard:
 
     def _leave_out(self, own: list[tuple[int, bytes]], sizes: list[int]) -> None:
         """Skip reading the values under the locks of a transaction that touches too many bytes."""
-        txn = self._txn(own[0][0])
-        bounded = self._life.begins.holds(VALUES_BOUNDED, txn.part, txn.off)
-        if bounded and sum(sizes) > limits.TRANSACTION_VALUES_BYTES_MAX:
+        if sum(sizes) > limits.TRANSACTION_VALUES_BYTES_MAX:
             over = self._over(own[0][0])
             there = [not is_key_lock(lock) or locked_name(lock) not in over for _, lock in own]
             sizes = [size * is_there for size, is_there in zip(sizes, there, strict=True)]
-        if bounded and sum(sizes) > limits.TRANSACTION_VALUES_BYTES_MAX:
+        if sum(sizes) > limits.TRANSACTION_VALUES_BYTES_MAX:
             for each, size in zip(own, sizes, strict=True):
                 if size and is_key_lock(each[1]) and not locked_name(each[1]).startswith(b"$"):
                     self._left_out[each] = size

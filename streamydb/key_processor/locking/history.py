@@ -16,7 +16,7 @@ _LIVES_MAX: Final = 100
 class StepHistory(msgspec.Struct):
     """The committed steps of a shard, by the life that took them.
 
-    ``lives``: (life, its first step), the oldest first. States of format 1 count as step 0.
+    ``lives``: (life, its first step), the oldest first.
     """
 
     steps: int = 0

@@ -48,7 +48,7 @@ class SingleMeta(CommonState):
     repeats: dict[int, int] = msgspec.field(default_factory=dict)
     role: ShardRole = msgspec.field(default_factory=ShardRole)
     digests: DigestState | None = None
-    shape: PlanShape | None = None
+    shape: PlanShape = PlanShape()
     history: StepHistory = msgspec.field(default_factory=StepHistory)
     ignored: int = 0
     waits: int = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -135,7 +134,6 @@ class EmbeddedBroker:
         if self.alive:
             return self
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._fetch_data()
         for attempt in range(1, _START_ATTEMPTS_MAX + 1):
             self._choose_port()
             self._write_configuration()
@@ -209,16 +207,6 @@ class EmbeddedBroker:
             )
             raise BrokerError(msg)
         self._port = free_port(self._host)
-
-    def _fetch_data(self) -> None:
-        """Rename the data of 0.1.0, where the path has other characters than ASCII.
-
-        It wrote the path in UTF-8, and Kafka reads Latin-1: there the data lie.
-        """
-        data = self._folder / "data"
-        misread = Path(os.fsencode(data).decode("latin-1"))
-        if misread != data and misread.is_dir() and not data.exists():
-            misread.rename(data)
 
     def _write_configuration(self) -> None:
         text = config.server_properties(

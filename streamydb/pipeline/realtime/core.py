@@ -248,14 +248,7 @@ class RealTimeShard:
         offsets = np.fromiter((record.offset for record in records), np.int64, n)
         append_ms = np.fromiter((record.append_ms for record in records), np.int64, n)
         values = [record.value for record in records]
-        table = compile_records(
-            partitions,
-            offsets,
-            append_ms,
-            values,
-            constraints=around.config.constraints,
-            rulings=around.rulings,
-        )
+        table = compile_records(partitions, offsets, append_ms, values, rulings=around.rulings)
         return table, last_reads(partitions, offsets, append_ms, values)
 
     def _require_new_ids(self, table: CompiledRecords) -> None:

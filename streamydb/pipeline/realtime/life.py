@@ -177,7 +177,7 @@ class GearLife:
                 str(config.local),
                 str(path),
                 base.position,
-                Life(self._config.incarnation[-16:], PlanShape(), rulings.begins),
+                Life(self._config.incarnation[-16:], PlanShape()),
                 start.changes_partitions,
                 FolderModules(config.procedures),
                 rulings,

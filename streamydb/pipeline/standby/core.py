@@ -217,9 +217,7 @@ class Member:
     def _hear_follower(self, message: Following, now_ms: int) -> list[Action]:
         if message.pipeline == self._me:
             return []
-        later = message.ready or message.said_ms > 0  # else it never claims
-        resolved = message.resolved if later else -1
-        rank = Rank(message.ready, resolved, message.name, message.pipeline, message.wants)
+        rank = Rank(message.ready, message.resolved, message.name, message.pipeline, message.wants)
         new = self._others.take(rank, now_ms)
         if self.role == "leading":
             return [self.beat(now_ms)] if new or message.wants else []
@@ -278,12 +276,10 @@ class Member:
         does not wait until its own pipeline knows: both have begun with the same files.
         """
         own, leader = self._own, self.leader
-        recent = message.said_ms > 0
-        knows = message.executed >= 0 if recent else message.resolved > 0
-        knows = knows or message.pipeline == owner_of(self._me) != self._me
+        knows = message.executed >= 0 or message.pipeline == owner_of(self._me) != self._me
         if knows and own.mark is None and own.knows(now_ms, self._times.fresh):
             own.mark = self._told
-        if not recent or message.executed >= self._told:
+        if message.executed >= self._told:
             leader.behind_ms = None
         elif leader.behind_ms is None:
             leader.behind_ms = now_ms

@@ -86,15 +86,7 @@ class Standbys:
 
     def best(self) -> Following | None:
         """Return the standby that is ready and has executed most; None if none is ready."""
-        ready = [message for message in self._heard.values() if self._is_ready(message)]
-        return self._furthest(ready)
-
-    def _is_ready(self, message: Following) -> bool:
-        """Return True if a standby is ready; one of an earlier release says so too soon, and must
-        have shown it.
-        """
-        shown = self._told is not None and message.resolved >= self._told
-        return message.ready and (message.said_ms > 0 or shown)
+        return self._furthest([message for message in self._heard.values() if message.ready])
 
     def _furthest(self, messages: list[Following]) -> Following | None:
         best: Following | None = None
@@ -190,8 +182,7 @@ def _hand_over(
     to do.
     """
     begun_s = time.monotonic()
-    target = to.pipeline if to.said_ms > 0 else ""
-    wish = Handover(log=to.log, pipeline="", to=to.name, target=target)
+    wish = Handover(log=to.log, pipeline="", to=to.name, target=to.pipeline)
     topics.say(wish)
     done: Handed | None = None
     heard_s = asked_s = begun_s

@@ -23,7 +23,6 @@ from streamydb.parser.fault import opened, reported, status_of
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Stamp
-from streamydb.records.begins import VALUES_BOUNDED, Begins
 from streamydb.records.change import CONNECTOR
 from streamydb.records.expiry import removal_number
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
@@ -94,7 +93,7 @@ def execute_gathered(
         return _finished(gathered, result, interpreter.Verdict(), (database, home), None)
     if ruling is not None:
         return _ruled(gathered, position, database, home, ruling)
-    return _executed(gathered, position, database, home, modules, rulings.begins)
+    return _executed(gathered, position, database, home, modules)
 
 
 def _look(gathered: Gathered, key: str) -> Value:
@@ -139,14 +138,9 @@ def _letter(
 
 
 def _executed(
-    gathered: Gathered,
-    position: Position,
-    database: str,
-    home: int,
-    modules: Modules,
-    begins: Begins,
+    gathered: Gathered, position: Position, database: str, home: int, modules: Modules
 ) -> Finished:
-    """Execute a transaction without a ruling; ``begins``: where in the log rules begin."""
+    """Execute a transaction without a ruling."""
     payload, look = gathered.payload, partial(_look, gathered)
 
     def size(verdict: interpreter.Verdict) -> int:
@@ -158,10 +152,8 @@ def _executed(
     try:
         txn = _transaction_of(payload)
         see = see_of(gathered, txn)
-        at = payload.part, payload.off
-        ranges, bounded = begins.ranges_anywhere(*at), begins.holds(VALUES_BOUNDED, *at)
-        calls = interpreter.ExecutionContext(modules, place, constrained, see, ranges)
-        if bounded and _met(gathered) > limits.TRANSACTION_VALUES_BYTES_MAX:
+        calls = interpreter.ExecutionContext(modules, place, constrained, see)
+        if _met(gathered) > limits.TRANSACTION_VALUES_BYTES_MAX:
             verdict = interpreter.too_large(txn, look)
         else:
             verdict = interpreter.execute(txn, look, size, calls)

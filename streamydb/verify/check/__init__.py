@@ -8,11 +8,10 @@ replay is `streamydb.verify.oracle.core`, which shares no execution code with th
 from __future__ import annotations
 
 from streamydb.verify.check.compare import Comparison
-from streamydb.verify.check.expected import Expected
+from streamydb.verify.check.expected import Expected, Output, OutputName
 from streamydb.verify.check.log import CheckError, Log
 from streamydb.verify.check.logorder import LogOrder
 from streamydb.verify.check.options import CheckOptions, CheckProgress
-from streamydb.verify.check.outputs import Output, OutputName
 from streamydb.verify.check.report import CheckReport, Difference, OutputCounts
 from streamydb.verify.check.run import check
 

@@ -15,16 +15,21 @@ import msgspec
 
 from streamydb.records.expiry import is_removal
 from streamydb.records.formats import UNREADABLE
-from streamydb.verify.check.evidence import Evidence
-from streamydb.verify.check.expected import Expected
-from streamydb.verify.check.outputs import Output, OutputName, dead_letter_seq, result_seq
+from streamydb.verify.check.evidence import CheckEvidence
+from streamydb.verify.check.expected import (
+    Expected,
+    Output,
+    OutputName,
+    dead_letter_seq,
+    result_seq,
+)
 from streamydb.verify.check.report import CheckReport
 from streamydb.verify.check.workflows import Workflows
 
 _NULL = b"null"
 
 
-class _Source(msgspec.Struct, gc=False):
+class _ComparedSource(msgspec.Struct, gc=False):
     seq: int
 
 
@@ -32,10 +37,10 @@ class _Order(msgspec.Struct, gc=False):
     total_order: int
 
 
-class _Change(msgspec.Struct, gc=False):
+class _ComparedChange(msgspec.Struct, gc=False):
     op: str
     after: msgspec.Raw
-    source: _Source
+    source: _ComparedSource
     transaction: _Order
 
 
@@ -65,12 +70,11 @@ class Comparison:
     """
 
     def __init__(self, expected: Expected, report: CheckReport, workflows: Workflows) -> None:
-        """Start with nothing seen; counts go to `report`."""
         self.expected = expected
         self.workflows = workflows
         self.report = report
         self.expired = 0
-        self.evidence = Evidence(expected.transactions, report)
+        self.evidence = CheckEvidence(expected.transactions, report)
         self._seen_results = bytearray(expected.transactions)
         self._seen_changes = bytearray(len(expected.changes))
         self._seen_dead: set[int] = set()
@@ -78,7 +82,7 @@ class Comparison:
         self._deletes: dict[bytes, int] = {}
         self._pending: set[bytes] = set()
         self._resolved: dict[int, int] = {}
-        self._decoder = msgspec.json.Decoder(_Change)
+        self._decoder = msgspec.json.Decoder(_ComparedChange)
         report.results.expected = expected.transactions
         report.changes.expected = len(expected.changes)
         report.deadletters.expected = len(expected.dead)
@@ -86,7 +90,6 @@ class Comparison:
     # -- results and dead letters
 
     def result(self, output: Output) -> None:
-        """Judge one record of the results topic."""
         seq = result_seq(output.value)
         counts = self.report.results
         if not 0 < seq <= self.expected.transactions:
@@ -100,13 +103,12 @@ class Comparison:
             counts.matched += 1
 
     def dead_letter(self, output: Output) -> None:
-        """Judge one record of the dead-letter topic."""
         seq = dead_letter_seq(output.value)
         counts = self.report.deadletters
-        wanted = self.expected.dead.get(seq)
-        if wanted is None:
+        digest = self.expected.dead.get(seq)
+        if digest is None:
             self.evidence.outside("deadletters", counts, seq, output)
-        elif hash((output.key, output.value)) != wanted:
+        elif hash((output.key, output.value)) != digest:
             self.evidence.differs("deadletters", counts, OutputName("deadletter", seq, 0), output)
         elif seq in self._seen_dead:
             counts.duplicates += 1
@@ -150,7 +152,6 @@ class Comparison:
             self._apply(output, key, change)
 
     def _position(self, name: OutputName) -> int:
-        """Find a change in `expected.changes`; -1 if it is not expected."""
         _, seq, index, key_hash = name
         if not 0 < seq <= self.expected.transactions or index < 1:
             return -1
@@ -159,7 +160,7 @@ class Comparison:
         start, end = self.expected.starts[seq - 1], self.expected.starts[seq]
         return start + index - 1 if index <= end - start else -1
 
-    def _apply(self, output: Output, key: bytes, change: _Change) -> None:
+    def _apply(self, output: Output, key: bytes, change: _ComparedChange) -> None:
         """Check a new change against the rules along its partition and take over its value."""
         seq, partition = change.source.seq, output.partition
         if seq <= self._resolved.get(partition, 0):
@@ -240,39 +241,37 @@ class Comparison:
         self._missing_dead()
         self.workflows.finish()
         for key in sorted(self._pending):
-            place = Output(self._last[key].partition, -1, key, None)
-            self.evidence.violate("tombstone", place, self._last[key].seq, "has no tombstone")
+            position = Output(self._last[key].partition, -1, key, None)
+            self.evidence.violate("tombstone", position, self._last[key].seq, "has no tombstone")
         self._compare_values(values)
 
     def _missing_results(self) -> None:
         """Count results that were never seen; those that were deleted cannot be checked."""
-        seen, counts = self._seen_results, self.report.results
-        missing = seen.count(0)
+        seen_results, counts = self._seen_results, self.report.results
+        missing = seen_results.count(0)
         counts.expired = min(self.expired, missing)
         counts.missing = missing - counts.expired
-        at = seen.find(0)
+        at = seen_results.find(0)
         for _ in range(counts.expired):
-            at = seen.find(0, at + 1)
+            at = seen_results.find(0, at + 1)
         while at >= 0 and self.evidence.absent("results", OutputName("result", at + 1, 0)):
-            at = seen.find(0, at + 1)
+            at = seen_results.find(0, at + 1)
 
     def _missing_changes(self) -> None:
-        """Count changes that were never seen."""
         from bisect import bisect_right
 
-        seen, starts = self._seen_changes, self.expected.starts
+        seen_changes, starts = self._seen_changes, self.expected.starts
         removals = {place: name for name, place in self.expected.removals.items()}
-        self.report.changes.missing = seen.count(0)
-        at = seen.find(0)
+        self.report.changes.missing = seen_changes.count(0)
+        at = seen_changes.find(0)
         while at >= 0:
             seq = bisect_right(starts, at)
             place = removals.get(at, (seq, at - starts[seq - 1] + 1, 0))
             if not self.evidence.absent("changes", OutputName("change", *place)):
                 return
-            at = seen.find(0, at + 1)
+            at = seen_changes.find(0, at + 1)
 
     def _missing_dead(self) -> None:
-        """Count dead letters that were never seen."""
         absent = sorted(self.expected.dead.keys() - self._seen_dead)
         self.report.deadletters.missing = len(absent)
         for seq in absent:
@@ -284,10 +283,10 @@ class Comparison:
         last, report = self._last, self.report
         report.keys = len(values)
         for key, (value, version) in values.items():
-            found = last.get(key)
-            if found is None or found.value != value or found.seq != version:
-                actual = (None, 0) if found is None else (found.value, found.seq)
+            change = last.get(key)
+            if change is None or change.value != value or change.seq != version:
+                actual = (None, 0) if change is None else (change.value, change.seq)
                 self.evidence.value_differs(key, (value, version), actual)
-        for key, found in last.items():
-            if found.value is not None and key not in values:
-                self.evidence.value_differs(key, (None, 0), (found.value, found.seq))
+        for key, change in last.items():
+            if change.value is not None and key not in values:
+                self.evidence.value_differs(key, (None, 0), (change.value, change.seq))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from streamydb.verify.check.outputs import Output, OutputName
+from streamydb.verify.check.expected import Output, OutputName
 from streamydb.verify.check.report import CheckReport, Difference, OutputCounts, excerpt
 
-__all__ = ["Evidence"]
 
-
-class Evidence:
+class CheckEvidence:
     """Keeps what does not agree in the report.
 
     Attributes:
@@ -42,24 +40,23 @@ class Evidence:
         """An output with the bytes of no replay."""
         counts.differing += 1
         message = "the bytes (key or value) are not those of the replay"
-        found = _difference("differing", topic, message, output, place.seq)
-        self._keep(found, place)
+        difference = _difference("differing", topic, message, output, place.seq)
+        self._keep(difference, place)
 
     def absent(self, topic: str, place: OutputName) -> bool:
-        """Note a missing output; False once enough have been noted."""
         message = "the replay produces this record; it is not in the topic"
-        found = Difference(kind="missing", topic=topic, message=message, seq=place.seq)
-        return self._keep(found, place)
+        difference = Difference(kind="missing", topic=topic, message=message, seq=place.seq)
+        return self._keep(difference, place)
 
-    def _keep(self, found: Difference, place: OutputName) -> bool:
+    def _keep(self, difference: Difference, place: OutputName) -> bool:
         """Keep a difference and ask for its expected bytes; False if there are enough."""
-        found.index = place.index or None
+        difference.index = place.index or None
         before = len(self._report.differences)
-        self._report.note(found)
-        kept = len(self._report.differences) > before
-        if kept:
-            self.wanted.setdefault(place, []).append(found)
-        return kept
+        self._report.note(difference)
+        is_kept = len(self._report.differences) > before
+        if is_kept:
+            self.wanted.setdefault(place, []).append(difference)
+        return is_kept
 
     def violate(self, kind: str, output: Output, seq: int | None, message: str) -> None:
         """Count a broken rule of the change feed."""
@@ -68,22 +65,22 @@ class Evidence:
         self._report.violate(_difference(kind, "changes", text, output, seq))
 
     def value_differs(
-        self, key: bytes, wanted: tuple[bytes | None, int], actual: tuple[bytes | None, int]
+        self, key: bytes, expected: tuple[bytes | None, int], actual: tuple[bytes | None, int]
     ) -> None:
         """Count a key whose final value or version is wrong."""
         self._report.values_differing += 1
-        found = Difference(
+        difference = Difference(
             kind="value",
             topic="changes",
             message=(
                 f"key {excerpt(key)!r}: the changes add up to version {actual[1]}, "
-                f"the replay to version {wanted[1]}"
+                f"the replay to version {expected[1]}"
             ),
-            seq=wanted[1] or None,
-            expected=excerpt(wanted[0]),
+            seq=expected[1] or None,
+            expected=excerpt(expected[0]),
             actual=excerpt(actual[0]),
         )
-        self._report.note(found)
+        self._report.note(difference)
 
 
 def _difference(kind: str, topic: str, message: str, output: Output, seq: int | None) -> Difference:

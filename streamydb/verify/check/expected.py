@@ -7,9 +7,10 @@ the process.
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -18,16 +19,69 @@ from streamydb.records.expiry import EXPIRY_ID, is_removal, removal_number
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_SEQ = b',"seq":'
+_DUPLICATE = b',"duplicate":{"seq":'
+_DUPLICATE_TAIL = re.compile(
+    rb',"duplicate":\{"seq":(\d+),"ts_ms":\d+,"partition":\d+,"offset":\d+\}\}'
+)
+_DEAD_SEQ = b'{"seq":'
 
-class _Transaction(msgspec.Struct, gc=False):
+
+class Output(NamedTuple):
+    """One record of an output topic."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+class OutputName(NamedTuple):
+    """Names one output whose expected bytes are wanted.
+
+    ``index``: 0 but for changes. ``key_hash``: of a removal by time, whose index another may share.
+    """
+
+    kind: str
+    seq: int
+    index: int  # type: ignore[assignment]  # a field, not the method of tuples
+    key_hash: int = 0
+
+
+def result_seq(value: bytes | None) -> int:
+    """The seq that identifies a result record: its duplicate's, else its own; 0 if unreadable."""
+    if value is None:
+        return 0
+    at = value.rfind(_DUPLICATE)
+    if at >= 0:
+        tail = _DUPLICATE_TAIL.fullmatch(value, at)
+        if tail is not None:
+            return int(tail[1])
+    return _number_after(value, _SEQ)
+
+
+def dead_letter_seq(value: bytes | None) -> int:
+    """The seq of a dead letter; 0 if unreadable."""
+    return _number_after(value, _DEAD_SEQ) if value is not None else 0
+
+
+def _number_after(value: bytes, mark: bytes) -> int:
+    """The integer that follows the first `mark`, up to a comma; 0 if there is none."""
+    at = value.find(mark)
+    end = value.find(b",", at + len(mark))
+    digits = value[at + len(mark) : end]
+    return int(digits) if at >= 0 and end >= 0 and digits.isdigit() else 0
+
+
+class _ExpectedTransaction(msgspec.Struct, gc=False):
     total_order: int
 
 
-class _Change(msgspec.Struct, gc=False):
-    transaction: _Transaction
+class _ExpectedChange(msgspec.Struct, gc=False):
+    transaction: _ExpectedTransaction
 
 
-_decode = msgspec.json.Decoder(_Change).decode
+_decode = msgspec.json.Decoder(_ExpectedChange).decode
 _EXPIRY = f'"{EXPIRY_ID}"'.encode()
 
 
@@ -48,7 +102,6 @@ class Expected:
     """
 
     def __init__(self) -> None:
-        """Nothing is expected yet."""
         self.results = array("q")
         self.starts = array("q", [0])
         self.changes = array("q")
@@ -76,8 +129,8 @@ class Expected:
         them: each follows from its delete.
         """
         self.results.append(hash(result))
-        seq, (own, removals) = len(self.results), changes
-        for change in own:
+        seq, (digests, removals) = len(self.results), changes
+        for change in digests:
             self.changes.append(hash(change))
         for key, value in removals:
             self.removals[seq, removal_number(key), hash(key)] = len(self.changes)

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 from streamydb.kafka import TopicNames
 from streamydb.kafka.reader import TopicReader
+from streamydb.verify.check.expected import Output
 from streamydb.verify.check.logorder import LogOrder
-from streamydb.verify.check.outputs import Output
 from streamydb.verify.oracle.order import LogRecord, Ordered
 
 if TYPE_CHECKING:
     from streamydb.backup.pieces import LogSource, Piece
-
-__all__ = ["CheckError", "Log"]
 
 PREFETCH_KB = 131_072
 """Memory for records that were fetched ahead, shared by the readers of one topic."""
@@ -29,8 +27,6 @@ class Log:
     """The log up to the end that it had when the check began.
 
     Args:
-        connection: connection settings for confluent-kafka.
-        database: the database's name.
         partitions: of the log at the database's creation; None = as many as now.
         trimmed: has what was trimmed: a backup.
 
@@ -51,7 +47,6 @@ class Log:
         partitions: int | None,
         trimmed: LogSource | None,
     ) -> None:
-        """Ask where it begins and ends."""
         self._connection = connection
         self._trimmed = trimmed
         self.topic = TopicNames(database).transactions
@@ -88,7 +83,6 @@ class Log:
             yield from order.released(unfinished, lambda number: parts[number].batch())
 
     def trimmed(self) -> Iterator[Output]:
-        """The records that the log does not have any more."""
         for number in self._starts:
             for piece in self._before(number):
                 for offset, _, key, value in piece.rows():
@@ -105,13 +99,13 @@ class Log:
             now = reader.spans()
         return sum(span.high for span in now.values()) - self.records
 
-    def _part(self, number: int, stack: ExitStack) -> _Part:
+    def _part(self, number: int, stack: ExitStack) -> _LogPart:
         """A partition, at its beginning."""
         share = max(1024, PREFETCH_KB // len(self.ends))
         options = {**self._connection, "queued.max.messages.kbytes": str(share)}
         reader = stack.enter_context(TopicReader(options, self.topic))
         reader.assign({number: self._starts.get(number, 0)})
-        return _Part(self._before(number), reader, number, self.ends[number])
+        return _LogPart(self._before(number), reader, number, self.ends[number])
 
     def _before(self, number: int) -> Iterator[Piece]:
         """Yield the records that a partition does not have any more."""
@@ -119,7 +113,7 @@ class Log:
         return self._trimmed.pieces(number, 0, start) if self._trimmed and start else iter(())
 
 
-class _Part:
+class _LogPart:
     """A partition that is being read: what was trimmed, then what is there."""
 
     def __init__(self, before: Iterator[Piece], reader: TopicReader, number: int, end: int) -> None:
@@ -129,7 +123,6 @@ class _Part:
         self._end = end
 
     def batch(self) -> list[LogRecord] | None:
-        """The next records; None at the end."""
         for piece in self._before:
             return [LogRecord(offset, at_ms, value) for offset, at_ms, _, value in piece.rows()]
         for batch in self._reader.until({self._number: self._end}):
@@ -138,7 +131,6 @@ class _Part:
 
 
 def _log_records(batch: list, end: int) -> list[LogRecord]:  # type: ignore[type-arg]
-    """Kafka's records before the end as the oracle's."""
     return [
         LogRecord(message.offset(), message.timestamp()[1], message.value())
         for message in batch

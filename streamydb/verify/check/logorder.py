@@ -51,23 +51,22 @@ class LogOrder:
     """
 
     def __init__(self, initial_partitions: int) -> None:
-        """Begin with an empty log; ``initial_partitions``: when the database was created."""
         self.markers = 0
         self._joined = [_Partition(_NEVER) for _ in range(initial_partitions)]
         self._out: deque[Ordered] = deque()
 
     @classmethod
-    def resumed(cls, initial_partitions: int, known: Mapping[int, PartitionState]) -> LogOrder:
-        """Go on behind the records that a state covers; ``known``: of each partition there."""
+    def resumed(cls, initial_partitions: int, states: Mapping[int, PartitionState]) -> LogOrder:
+        """Go on behind the records that a state covers; ``states``: of each partition there."""
         order = cls(initial_partitions)
-        for number in sorted(known):
+        for number in sorted(states):
             if number == order.joined:
                 order._join_next()
             if number >= order.joined:
                 break
             part = order._joined[number]
-            part.last_ms = max(part.last_ms, known[number].effective)
-            part.naming = list(known[number].named)
+            part.last_ms = max(part.last_ms, states[number].effective)
+            part.naming = list(states[number].named)
         order._join()
         return order
 
@@ -87,7 +86,6 @@ class LogOrder:
         return min(numbers, key=lambda n: (self._joined[n].last_ms, n)) if numbers else None
 
     def feed(self, number: int, records: Sequence[LogRecord]) -> None:
-        """The next records of one partition, in order of their offsets."""
         partition = self._joined[number]
         last_ms = partition.last_ms
         hold = partition.held.append
@@ -135,10 +133,12 @@ class LogOrder:
         """Yield the bounds on the watermark by a partition that some have announced,
         but not all.
         """
-        named = max((known.naming[-1][0] for known in self._joined if known.naming), default=0)
+        highest = max(
+            (partition.naming[-1][0] for partition in self._joined if partition.naming), default=0
+        )
         yield _FOREVER
-        for number in range(self.joined, named):
-            times = (known.first_naming(number) for known in self._joined)
+        for number in range(self.joined, highest):
+            times = (partition.first_naming(number) for partition in self._joined)
             yield max(ms for ms in times if ms is not None)
 
     def _mark(self, partition: _Partition, marker: Marker) -> None:
@@ -149,13 +149,12 @@ class LogOrder:
             self._join()
 
     def _join(self) -> None:
-        """Let in all partitions that were named."""
         while self._join_next():
             pass
 
     def _join_next(self) -> bool:
         """Let the next partition in, if every one before it has named it; True if it came in."""
-        times = [known.first_naming(self.joined) for known in self._joined]
+        times = [partition.first_naming(self.joined) for partition in self._joined]
         if None in times:
             return False
         if self.joined == 1:

@@ -13,8 +13,6 @@ from streamydb.procedures.modules import NO_MODULES, Modules
 if TYPE_CHECKING:
     from streamydb.backup.pieces import LogSource
 
-__all__ = ["CheckOptions", "CheckProgress", "founded"]
-
 
 class CheckProgress(NamedTuple):
     """The progress of the check: what it does, and how many of how many records."""
@@ -36,7 +34,6 @@ class CheckOptions:
         id_window: for how many seqs an id is remembered; None = as is recorded, else the default.
         timeout_s: how long to wait for outputs that are missing at the end.
         modules: where the code of stored procedures is.
-        constraints: whether the database was created with constraints; None = as is recorded.
         trimmed: where the records are that the log does not have any more.
         progress: called from time to time.
     """
@@ -47,25 +44,23 @@ class CheckOptions:
     id_window: int | None = None
     timeout_s: float = 60.0
     modules: Modules = NO_MODULES
-    constraints: bool | None = None
     trimmed: LogSource | None = None
     progress: Callable[[CheckProgress], None] = field(default=lambda _step: None)
 
 
 def founded(options: CheckOptions) -> CheckOptions:
     """The options, with what the database was founded with where they say nothing."""
-    given = (options.initial_partitions, options.id_window, options.constraints)
-    if None not in given:
+    values = (options.initial_partitions, options.id_window)
+    if None not in values:
         return options
     try:
         log = log_id(options.connection, options.database)
     except TopicsError:  # whoever reads the log says what is wrong
         log = ""
-    known = recall(options.connection, options.database, log) if log else Founding(log=log)
-    partitions, window, constraints = given
+    founding = recall(options.connection, options.database, log) if log else Founding(log=log)
+    partitions, window = values
     return replace(
         options,
-        initial_partitions=known.partitions if partitions is None else partitions,
-        id_window=(known.id_window or ID_WINDOW_DEFAULT) if window is None else window,
-        constraints=bool(known.constraints) if constraints is None else constraints,
+        initial_partitions=founding.partitions if partitions is None else partitions,
+        id_window=(founding.id_window or ID_WINDOW_DEFAULT) if window is None else window,
     )

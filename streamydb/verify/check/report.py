@@ -93,7 +93,6 @@ class CheckReport(msgspec.Struct):
     """Transactions replayed and compared per second, waiting left out."""
 
     def judge(self) -> None:
-        """Set `ok` from the counts."""
         counts = (
             self.results, self.changes, self.deadletters, self.streams, self.follow_ups
         )  # fmt: skip

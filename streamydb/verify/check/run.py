@@ -21,16 +21,13 @@ from streamydb.records import decode_dead_letter
 from streamydb.records.expiry import removal_number
 from streamydb.records.rulings import Rulings
 from streamydb.verify.check.compare import Comparison
-from streamydb.verify.check.expected import Expected, tells_removal
+from streamydb.verify.check.expected import Expected, Output, OutputName, tells_removal
 from streamydb.verify.check.log import Log
 from streamydb.verify.check.options import CheckOptions, CheckProgress, founded
-from streamydb.verify.check.outputs import Output, OutputName
 from streamydb.verify.check.report import CheckReport, Difference, excerpt
 from streamydb.verify.check.workflows import Workflows
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.outputs import OutputRecord
-
-__all__ = ["check"]
 
 
 def check(options: CheckOptions) -> CheckReport:
@@ -84,13 +81,7 @@ def _check(options: CheckOptions, log: Log, started_s: float) -> CheckReport:
 
 
 def _oracle(options: CheckOptions, ruled: Rulings) -> Oracle:
-    return Oracle(
-        options.database,
-        options.id_window or ID_WINDOW_DEFAULT,
-        ruled,
-        options.modules,
-        constraints=bool(options.constraints),
-    )
+    return Oracle(options.database, options.id_window or ID_WINDOW_DEFAULT, ruled, options.modules)
 
 
 def _rulings(options: CheckOptions) -> Rulings:
@@ -123,8 +114,8 @@ def _replay(
             _expect(expected, partition, offset, outputs)
             if outputs and outputs[-1].topic in ("streams", "transactions"):
                 workflows.expect(outputs)
-        done = expected.transactions + log.order.markers
-        options.progress(CheckProgress("replaying the log", done, total))
+        records = expected.transactions + log.order.markers
+        options.progress(CheckProgress("replaying the log", records, total))
     report.transactions = expected.transactions
     report.markers = log.order.markers
     report.held_back = log.order.held_back + log.unjoined
@@ -154,9 +145,11 @@ def _compare(options: CheckOptions, comparison: Comparison, ruled: Rulings, log:
     """Judge all outputs; wait for those that are missing; return how long, in seconds."""
 
     def dead_letter(output: Output) -> None:
-        place = _fault(output.value)
-        known = place is None or place[1] >= log.ends.get(place[0], 0) or ruled.get(place)
-        if place is not None and not known and _rulings(options).get(place):
+        position = _fault(output.value)
+        is_known = (
+            position is None or position[1] >= log.ends.get(position[0], 0) or ruled.get(position)
+        )
+        if position is not None and not is_known and _rulings(options).get(position):
             raise _AnotherFaultError
         comparison.dead_letter(output)
 
@@ -180,23 +173,23 @@ def _compare(options: CheckOptions, comparison: Comparison, ruled: Rulings, log:
         for topic, reader in readers.items():
             reader.assign({number: span.low for number, span in spans[topic].items()})
         for topic, reader in readers.items():
-            ends = {number: span.high for number, span in spans[topic].items()}
-            _judge_all(options, reader, ends, judges[topic])
+            log_ends = {number: span.high for number, span in spans[topic].items()}
+            _judge_all(options, reader, log_ends, judges[topic])
         return _wait(options, comparison, readers, judges)
 
 
 def _judge_all(
     options: CheckOptions,
     reader: TopicReader,
-    ends: dict[int, int],
+    log_ends: dict[int, int],
     judge: Callable[[Output], None],
 ) -> None:
     """Judge the records of one topic up to its end."""
-    done, total = sum(reader.positions.values()), sum(ends.values())
-    for batch in reader.until(ends):
+    count, total = sum(reader.positions.values()), sum(log_ends.values())
+    for batch in reader.until(log_ends):
         _judge(batch, judge)
-        done += len(batch)
-        options.progress(CheckProgress(f"comparing {reader.topic}", min(done, total), total))
+        count += len(batch)
+        options.progress(CheckProgress(f"comparing {reader.topic}", min(count, total), total))
 
 
 def _judge(batch: list, judge: Callable[[Output], None]) -> None:  # type: ignore[type-arg]
@@ -217,8 +210,10 @@ def _wait(
     while not comparison.complete and time.monotonic() - started_s < options.timeout_s:
         for topic, reader in readers.items():
             _judge(reader.batch(), judges[topic])
-        done = report.results.matched
-        options.progress(CheckProgress("waiting for the pipeline", done, report.results.expected))
+        matched = report.results.matched
+        options.progress(
+            CheckProgress("waiting for the pipeline", matched, report.results.expected)
+        )
     report.caught_up = comparison.complete
     return time.monotonic() - started_s
 
@@ -247,14 +242,14 @@ def _judge_later(log: Log, comparison: Comparison) -> None:
 
 
 def _fill_in(
-    options: CheckOptions, log: Log, ruled: Rulings, wanted: dict[OutputName, list[Difference]]
+    options: CheckOptions, log: Log, ruled: Rulings, places: dict[OutputName, list[Difference]]
 ) -> None:
     """Replay once more to show the expected bytes of the differences that were kept."""
-    if not wanted:
+    if not places:
         return
-    last = max(place.seq for place in wanted)
+    last = max(place.seq for place in places)
     for place, key, value in _expected_records(options, log, ruled, last):
-        for difference in wanted.get(place, ()):
+        for difference in places.get(place, ()):
             difference.expected = excerpt(value)
             difference.message += f" (key {excerpt(key)!r})"
 
@@ -267,7 +262,7 @@ def _expected_records(
     kinds = {"results": "result", "changes": "change", "deadletters": "deadletter"}
     for batch in log.ordered():
         for ts_ms, partition, offset, raw in batch:
-            seq, own = oracle.next_seq, 0
+            seq, count = oracle.next_seq, 0
             if seq > last:
                 return
             for topic, key, value in oracle.apply(raw, partition, offset, ts_ms):
@@ -277,5 +272,5 @@ def _expected_records(
                 if topic == "changes" and tells_removal(value):
                     index, key_hash = removal_number(key or b""), hash(key)
                 elif topic == "changes":
-                    index = own = own + 1
+                    index = count = count + 1
                 yield OutputName(kinds[topic], seq, index, key_hash), key, value

@@ -20,13 +20,11 @@ from streamydb.verify.check.report import CheckReport, Difference, OutputCounts,
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from streamydb.verify.check.outputs import Output
+    from streamydb.verify.check.expected import Output
     from streamydb.verify.oracle.outputs import OutputRecord
 
-__all__ = ["Workflows"]
 
-
-class _Place(msgspec.Struct, gc=False):
+class _StreamPlace(msgspec.Struct, gc=False):
     seq: int
     index: int
 
@@ -39,20 +37,19 @@ class Workflows:
     """
 
     def __init__(self, report: CheckReport) -> None:
-        """Start with nothing expected; counts go to `report`."""
         self.report = report
         self.later_seq = 0
         self._streams: dict[tuple[int, int], int] = {}
         self._follow_ups: dict[tuple[int, int], int] = {}
         self._seen: dict[str, set[tuple[int, int]]] = {"streams": set(), "transactions": set()}
-        self._decode = msgspec.json.Decoder(_Place).decode
+        self._decode = msgspec.json.Decoder(_StreamPlace).decode
 
     def expect(self, outputs: Iterable[OutputRecord]) -> None:
         """Keep what one transaction gives to its workflow."""
         for topic, key, value in outputs:
             if topic == "streams":
-                found = self._decode(value or b"")
-                self._streams[found.seq, found.index] = hash((key, value))
+                record = self._decode(value or b"")
+                self._streams[record.seq, record.index] = hash((key, value))
                 self.report.streams.expected += 1
             elif topic == "transactions":
                 self._follow_ups[_follow_up(value or b"")] = hash((key, value))
@@ -65,19 +62,17 @@ class Workflows:
 
     @property
     def complete(self) -> bool:
-        """True if everything that is expected has been seen."""
         report = self.report
         counts = (report.streams, report.follow_ups)
         return all(count.matched == count.expected for count in counts)
 
     def stream(self, output: Output) -> None:
-        """Judge one record of the streams."""
         try:
-            found = self._decode(output.value or b"")
-            place = found.seq, found.index
+            record = self._decode(output.value or b"")
+            position = record.seq, record.index
         except UNREADABLE:
-            place = 0, 0
-        self._judge("streams", self._streams, self.report.streams, place, output)
+            position = 0, 0
+        self._judge("streams", self._streams, self.report.streams, position, output)
 
     def follow_up(self, output: Output) -> None:
         """Judge one record of the log, if it is a follow-up.
@@ -86,16 +81,15 @@ class Workflows:
         """
         value = output.value
         if value is not None and value.startswith(FOLLOW_UP_MARK) and _is_follow_up(decode(value)):
-            place = _follow_up(value)
-            self._judge("transactions", self._follow_ups, self.report.follow_ups, place, output)
+            position = _follow_up(value)
+            self._judge("transactions", self._follow_ups, self.report.follow_ups, position, output)
 
     def finish(self) -> None:
-        """Count what is missing."""
-        for topic, wanted, counts in (
+        for topic, records, counts in (
             ("streams", self._streams, self.report.streams),
             ("transactions", self._follow_ups, self.report.follow_ups),
         ):
-            for seq, index in sorted(wanted.keys() - self._seen[topic]):
+            for seq, index in sorted(records.keys() - self._seen[topic]):
                 counts.missing += 1
                 message = "the replay produces this record; it is not in the topic"
                 self.report.note(

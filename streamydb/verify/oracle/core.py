@@ -11,8 +11,8 @@ checks and enforced constraints it has its own (`order`, `steps`, `constraints.j
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from msgspec import UNSET
 
@@ -42,16 +42,16 @@ from streamydb.records import (
     keys,
     module_key,
 )
-from streamydb.records.begins import CONSTRAINTS_ANYWHERE, EXPIRY, RANGES, VALUES_BOUNDED
 from streamydb.records.ranges import Bounds
 from streamydb.records.result import NULL
 from streamydb.records.rulings import NO_RULINGS, Fault, Rulings
 from streamydb.records.updates import UpdateFailed
 from streamydb.verify.oracle.expiry import OracleExpiry, removals
+from streamydb.verify.oracle.order import LogRecord, Ordered, released
 from streamydb.verify.oracle.outputs import (
     OutputRecord,
     Place,
-    Verdict,
+    UsedId,
     raw_value,
     refuse,
     repeat,
@@ -59,8 +59,6 @@ from streamydb.verify.oracle.outputs import (
 )
 from streamydb.verify.oracle.ranges import OracleRanges
 from streamydb.verify.oracle.steps import ended, holds, payload_hash_of, untimely, updated
-
-__all__ = ["Oracle"]
 
 _Abort = UpdateFailed
 
@@ -79,18 +77,15 @@ class Oracle:
         id_window: int = limits.ID_WINDOW_DEFAULT,
         rulings: Rulings = NO_RULINGS,
         modules: Modules = NO_MODULES,
-        *,
-        constraints: bool = False,
     ) -> None:
         """Start with an empty database; an id is remembered for ``id_window`` seqs, and until its
         transaction's deadline.
 
-        ``rulings``: which records a fault of ours has aborted, and where rules begin. ``modules``:
-        where the code of stored procedures is. ``constraints``: it was created for constraints.
+        ``rulings``: which records a fault of ours has aborted. ``modules``: where the code of
+        stored procedures is.
         """
         self.rulings = rulings
         self.modules = modules
-        self.constraints = constraints
         self.database = database
         self.id_window = id_window
         self.state: dict[str, tuple[bytes, int]] = {}
@@ -99,7 +94,7 @@ class Oracle:
         self._gone: dict[str, bytes] = {}
         self._place: Place | None = None
         self.next_seq = 1
-        self._seen: OrderedDict[str, Verdict] = OrderedDict()
+        self._seen: OrderedDict[str, UsedId] = OrderedDict()
         self._outputs = NO_OUTPUTS
 
     def apply(
@@ -107,11 +102,7 @@ class Oracle:
     ) -> list[OutputRecord]:
         """The outputs of the next record in the total order, in output order; updates the state.
 
-        Args:
-            raw: the record's value; a marker is no transaction, takes no seq and has no outputs.
-            partition: where the record lies in the log.
-            offset: where the record lies in its partition.
-            ts_ms: the record's effective time.
+        ``raw``: the record's value; a marker is no transaction, takes no seq and has no outputs.
         """
         return self._with_removals(self._outputs_of(raw, partition, offset, ts_ms))
 
@@ -125,48 +116,33 @@ class Oracle:
     def _outputs_of(
         self, raw: bytes | None, partition: int, offset: int, ts_ms: int
     ) -> list[OutputRecord]:
-        """The outputs of the next record, but for the removals of what has ended."""
         fault = self.rulings.get((partition, offset))
         if fault is not None:
             return self._fail(fault, raw, self._next(partition, offset, ts_ms))
-        record = self._decoded(raw, partition, offset)
+        record = decode(raw)
         if isinstance(record, Marker):
             return []
         place = self._next(partition, offset, ts_ms)
         payload_hash = payload_hash_of(raw or b"", record)
-        if isinstance(record, Transaction) and not self._may_be(record, place):
-            record = Rejection(errors.CONSTRAINTS_OFF, record.id)
         if isinstance(record, Rejection):
             return refuse(record, raw, place)
         if record.call is not UNSET and record.call.batch is not UNSET:
             return self._follow(record, record.call, place)
-        seen = self._seen.get(record.id)
-        if seen is not None and self._is_remembered(seen, place):
-            return repeat(record.id, seen, payload_hash, place)
+        use = self._seen.get(record.id)
+        if use is not None and self._is_remembered(use, place):
+            return repeat(record.id, use, payload_hash, place)
         code = untimely(record, ts_ms)
         if code is not None:
             result = place.result(record.id, "rejected", code=code)
             return [OutputRecord("results", record.id.encode(), encode_result(result))]
         result, writes = self._execute(record, place)
         encoded = encode_result(result)
-        self._see(record.id, Verdict(place.seq, record.deadline, payload_hash, encoded))
+        self._see(record.id, UsedId(place.seq, record.deadline, payload_hash, encoded))
         return self._given(record.id, encoded, writes, place)
-
-    def _decoded(
-        self, raw: bytes | None, partition: int, offset: int
-    ) -> Transaction | Marker | Rejection:
-        """A record, by the rules of its place in the log."""
-        begins = self.rulings.begins
-        return decode(
-            raw,
-            ranges=begins.holds(RANGES, partition, offset),
-            expiry=begins.holds(EXPIRY, partition, offset),
-        )
 
     def _given(
         self, name: str, result: bytes, writes: Mapping[str, bytes | None], place: Place
     ) -> list[OutputRecord]:
-        """All outputs of an executed transaction; updates the state."""
         outputs = [OutputRecord("results", name.encode(), result)]
         outputs += self._write(name, writes, place)
         outputs += [OutputRecord("streams", *record) for record in self._outputs.emitted]
@@ -190,14 +166,7 @@ class Oracle:
     def _look(self, key: str) -> tuple[bytes | None, int]:
         return self.state.get(key, (None, 0))
 
-    def _may_be(self, txn: Transaction, place: Place) -> bool:
-        """Constraints are declared where the rule holds, or in a database created for them."""
-        at = place.source
-        anywhere = self.rulings.begins.holds(CONSTRAINTS_ANYWHERE, at.partition, at.offset)
-        return txn.constrain is UNSET or self.constraints or anywhere
-
     def _next(self, partition: int, offset: int, ts_ms: int) -> Place:
-        """The place of the next transaction."""
         seq = self.next_seq
         self.next_seq += 1
         self._forget(seq, ts_ms)
@@ -214,9 +183,9 @@ class Oracle:
         result = encode_result(place.result(name, "aborted", code=errors.INTERNAL))
         if isinstance(record, Transaction):
             hashed = payload_hash_of(raw or b"", record)
-            self._see(record.id, Verdict(place.seq, record.deadline, hashed, result))
-        shown = raw if fault.shown else None
-        outputs = with_letter(result, name, errors.INTERNAL, shown, place, fault.error)
+            self._see(record.id, UsedId(place.seq, record.deadline, hashed, result))
+        payload = raw if fault.shown else None
+        outputs = with_letter(result, name, errors.INTERNAL, payload, place, fault.error)
         if isinstance(record, Transaction) and record.call is not UNSET:
             turn = turn_of(record.call, self._look)
             if turn is not None:
@@ -225,15 +194,15 @@ class Oracle:
                     outputs += self._write(record.id, {turn.key: turn.done}, place)
         return outputs
 
-    def _see(self, name: str, verdict: Verdict) -> None:
+    def _see(self, name: str, verdict: UsedId) -> None:
         """Remember the use of an id, after those of smaller seqs."""
         self._seen.pop(name, None)
         self._seen[name] = verdict
 
-    def _is_remembered(self, seen: Verdict, place: Place) -> bool:
+    def _is_remembered(self, use: UsedId, place: Place) -> bool:
         """Return True if a use is within the window, or its deadline has not passed."""
-        in_time = seen.deadline > 0 and place.ts_ms <= seen.deadline
-        return in_time or seen.seq > place.seq - self.id_window
+        in_time = use.deadline > 0 and place.ts_ms <= use.deadline
+        return in_time or use.seq > place.seq - self.id_window
 
     def _forget(self, seq: int, ts_ms: int) -> None:
         """Drop the oldest ids as far as they are not remembered any more."""
@@ -246,7 +215,7 @@ class Oracle:
 
     def _execute(self, txn: Transaction, place: Place) -> tuple[Result, dict[str, bytes | None]]:
         """The result of a transaction and what it writes (key -> value, None = delete)."""
-        if self._meets_too_much(txn, place.source):
+        if self._meets_too_much(txn):
             return place.result(txn.id, "aborted", code=errors.VALUES_TOO_LARGE), {}
         if self._ranges.too_many(txn) or self._ranges.too_heavy(txn):
             return place.result(txn.id, "aborted", code=errors.RANGE_TOO_LARGE), {}
@@ -268,7 +237,7 @@ class Oracle:
             writes[update.key] = after
         return self._concluded(txn, writes, place)
 
-    def _meets_too_much(self, txn: Transaction, at: Source) -> bool:
+    def _meets_too_much(self, txn: Transaction) -> bool:
         """Return True if the values of all keys that it touches are too large.
 
         A transaction that writes touches the constraints, too.
@@ -277,8 +246,7 @@ class Oracle:
         if any(touched.values()):
             touched[CONSTRAINTS_KEY] = False
         met = sum(len(self._value(key) or b"") for key in touched)
-        bounded = self.rulings.begins.holds(VALUES_BOUNDED, at.partition, at.offset)
-        return bounded and met > limits.TRANSACTION_VALUES_BYTES_MAX
+        return met > limits.TRANSACTION_VALUES_BYTES_MAX
 
     def _concluded(
         self,
@@ -312,18 +280,15 @@ class Oracle:
     def _judge(
         self, txn: Transaction, touched: Sequence[str], _writes: Mapping[str, bytes | None]
     ) -> Judge:
-        """The judge of what a transaction writes."""
-        named = CountedRanges(txn.ranges, self._ranges.count)
-        return Judge(self.state, touched, txn.lock_keys, named)
+        counted = CountedRanges(txn.ranges, self._ranges.count)
+        return Judge(self.state, touched, txn.lock_keys, counted)
 
     def _constrain(
-        self, txn: Transaction, wanted: bytes, place: Place
+        self, txn: Transaction, declaration: bytes, place: Place
     ) -> tuple[Result, dict[str, bytes | None]]:
         """As `_execute`, for a declaration: a write of the key that all constraints lie under."""
         try:
-            at = place.source
-            ranges = self.rulings.begins.ranges_anywhere(at.partition, at.offset)
-            value = amended(self._value(CONSTRAINTS_KEY), wanted, place.seq, ranges=ranges)
+            value = amended(self._value(CONSTRAINTS_KEY), declaration, place.seq)
         except DeclarationRefused as refused:
             code, reason = errors.CONSTRAINT_REFUSED, cut_reason(str(refused))
             return place.result(txn.id, "aborted", code=code, reason=reason), {}
@@ -378,8 +343,8 @@ class Oracle:
         """Put the writes into the state; their change records, a tombstone after each delete."""
         outputs = []
         for index, (key, after) in enumerate(writes.items(), start=1):
-            there = self._value(key)
-            before = there if there is not None else self._gone.pop(key, None)
+            present = self._value(key)
+            before = present if present is not None else self._gone.pop(key, None)
             value = place.change(name, index, before, after)
             outputs.append(OutputRecord("changes", key.encode(), value))
             if after is None:
@@ -387,7 +352,7 @@ class Oracle:
                 del self.state[key]
             else:
                 self.state[key] = (after, place.seq)
-            self._ranges.note(key, there, after)
+            self._ranges.note(key, present, after)
             self._expiry.note(key, after)
         return outputs
 
@@ -431,3 +396,32 @@ def _read_keys(txn: Transaction) -> dict[str, None]:
     """The keys whose values a result gives: reads, then the counters, each once."""
     counters = (update.key for update in txn.updates if isinstance(update, NextId))
     return dict.fromkeys([*txn.read_keys, *counters])
+
+
+class Replay(NamedTuple):
+    """The meaning of a log: its outputs in order, the final state, the seq of the next record."""
+
+    outputs: list[OutputRecord]
+    state: dict[str, tuple[bytes, int]]
+    next_seq: int
+
+
+def replay(
+    log: Mapping[int, Sequence[LogRecord]],
+    *,
+    database: str,
+    initial_partitions: int,
+    id_window: int = limits.ID_WINDOW_DEFAULT,
+    rulings: Rulings = NO_RULINGS,
+    modules: Modules = NO_MODULES,
+) -> Replay:
+    """All that a pipeline makes of a log, as it is released (see ``released``)."""
+    oracle = Oracle(database, id_window, rulings, modules)
+    outputs = list(run(oracle, released(log, initial_partitions)))
+    return Replay(outputs, oracle.state, oracle.next_seq)
+
+
+def run(oracle: Oracle, records: Iterable[Ordered]) -> Iterator[OutputRecord]:
+    """The outputs of records in the total order, one by one: for logs too long for a list."""
+    for record in records:
+        yield from oracle.apply(record.value, record.partition, record.offset, record.ts_ms)

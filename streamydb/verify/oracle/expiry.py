@@ -8,18 +8,14 @@ from heapq import heappop, heappush
 from streamydb.records.expiry import EXPIRY_ID, end_of, removal_number
 from streamydb.verify.oracle.outputs import OutputRecord, Place
 
-__all__ = ["OracleExpiry", "removals"]
-
 
 class OracleExpiry:
     """The ends of the keys of a state; a key that was given another end is there twice."""
 
     def __init__(self) -> None:
-        """The state is looked at when somebody asks first."""
         self._ends: list[tuple[int, str]] | None = None
 
     def note(self, key: str, after: bytes | None) -> None:
-        """Note a write."""
         end = end_of(after)
         if end is not None and self._ends is not None:
             heappush(self._ends, (end, key))

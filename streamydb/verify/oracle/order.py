@@ -106,9 +106,9 @@ def _effective_times(
 
 def _caps(timed: Mapping[int, _Timed]) -> list[float]:
     """Per partition that some have announced, not all: the last time at which one of them did."""
-    named = (marker.partitions for part in timed.values() for _, _, marker in part.markers)
+    counts = (marker.partitions for part in timed.values() for _, _, marker in part.markers)
     caps = [math.inf]
-    for partition in range(len(timed), max(named, default=0)):
+    for partition in range(len(timed), max(counts, default=0)):
         joins = [part.first_naming(partition) for part in timed.values()]
         caps.append(max(join[1] for join in joins if join is not None))
     return caps

@@ -28,17 +28,6 @@ from streamydb.records import (
 from streamydb.records.change import CONNECTOR
 from streamydb.records.result import NULL
 
-__all__ = [
-    "OutputRecord",
-    "Place",
-    "Topic",
-    "Verdict",
-    "raw_value",
-    "refuse",
-    "repeat",
-    "with_letter",
-]
-
 Topic: TypeAlias = Literal["results", "changes", "deadletters", "streams", "transactions"]
 
 
@@ -53,7 +42,7 @@ class OutputRecord(NamedTuple):
     value: bytes | None
 
 
-class Verdict(NamedTuple):
+class UsedId(NamedTuple):
     """Seen ids: the seq, the deadline (0: none), a hash of the payload, and the encoded result."""
 
     seq: int
@@ -81,7 +70,6 @@ class Place(NamedTuple):
         returned: bytes | None = None,
         reason: str | None = None,
     ) -> Result:
-        """A result at this place."""
         return Result(
             id=name,
             seq=self.seq,
@@ -134,10 +122,10 @@ def with_letter(
     ]
 
 
-def repeat(name: str, seen: Verdict, payload_hash: bytes, place: Place) -> list[OutputRecord]:
+def repeat(name: str, use: UsedId, payload_hash: bytes, place: Place) -> list[OutputRecord]:
     """The result of a record whose id was seen: the original's if the payload is the same."""
-    if payload_hash == seen.payload_hash:
-        result = decode_result(seen.result)
+    if payload_hash == use.payload_hash:
+        result = decode_result(use.result)
         source = place.source
         result.duplicate = Duplicate(place.seq, place.ts_ms, source.partition, source.offset)
     else:
@@ -146,5 +134,4 @@ def repeat(name: str, seen: Verdict, payload_hash: bytes, place: Place) -> list[
 
 
 def raw_value(value: bytes | None) -> Raw:
-    """A value as it stands in a record; null for none."""
     return NULL if value is None else Raw(value)

@@ -34,8 +34,6 @@ from streamydb.records import (
 )
 from streamydb.records.updates import UpdateFailed
 
-__all__ = ["ended", "holds", "payload_hash_of", "untimely", "updated"]
-
 
 def holds(check: Check, value: bytes | None, version: int) -> bool:
     """Return True if all comparators of a check hold for a value (None = absent) and its
@@ -137,8 +135,8 @@ def _appended(update: Append, before: bytes | None) -> bytes:
     items = [] if before is None else decode_value(before)
     if not isinstance(items, list):
         raise UpdateFailed(errors.NOT_A_LIST)
-    known = before[1:-1] + b"," if before is not None and items else b""
-    after = b"[" + known + update.value + b"]"  # deeper than what `canonical` takes, perhaps
+    items_before = before[1:-1] + b"," if before is not None and items else b""
+    after = b"[" + items_before + update.value + b"]"  # deeper than what `canonical` takes, perhaps
     if len(after) > limits.VALUE_BYTES_MAX:
         raise UpdateFailed(errors.VALUE_TOO_LARGE)
     return after

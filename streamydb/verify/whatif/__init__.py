@@ -11,12 +11,18 @@ same records in the same order, from the same state.
 
 from __future__ import annotations
 
-from streamydb.verify.whatif.differences import Difference
+from streamydb.verify.whatif.differences import WhatIfDifference
 from streamydb.verify.whatif.other import OtherRules, rules_of
 from streamydb.verify.whatif.run import WhatIfReport, whatif
 from streamydb.verify.whatif.stretch import History, Stretch, WhatIfError
 
 __all__ = [
-    "Difference", "History", "OtherRules", "Stretch", "WhatIfError", "WhatIfReport", "rules_of",
+    "History",
+    "OtherRules",
+    "Stretch",
+    "WhatIfDifference",
+    "WhatIfError",
+    "WhatIfReport",
+    "rules_of",
     "whatif",
 ]  # fmt: skip

@@ -14,15 +14,13 @@ from streamydb.records import CONSTRAINTS_KEY, Change, Result, decode_change, de
 from streamydb.records.names import UNIQUE_PREFIX
 from streamydb.verify.oracle.outputs import OutputRecord
 
-__all__ = ["KINDS", "Difference", "between", "of_values"]
-
 KINDS: Final = ("verdict", "reason", "reads", "returned", "writes", "emitted", "value")
 """The kinds of differences; all but the last are one transaction's."""
 
 State = Mapping[str, tuple[bytes, int]]
 
 
-class Difference(NamedTuple):
+class WhatIfDifference(NamedTuple):
     """A difference: where, and what is on either side as JSON text (None: nothing is there).
 
     ``seq`` and ``id``: of the transaction; of a final value: of its last writer, without an id.
@@ -37,22 +35,22 @@ class Difference(NamedTuple):
 
 def between(
     seq: int, before: Sequence[OutputRecord], after: Sequence[OutputRecord]
-) -> Iterator[Difference]:
+) -> Iterator[WhatIfDifference]:
     """Yield how the outputs of the transaction at a seq differ."""
     if before == after:
         return
     was, now = _result(before), _result(after)
     name = next((each.id for each in (was, now) if each is not None), None)
-    shown: dict[str, tuple[Any, Any]] = {"verdict": (_verdict(was), _verdict(now))}
-    if shown["verdict"][0] == shown["verdict"][1] and was is not None and now is not None:
-        shown["reason"] = _reason(was), _reason(now)
-        shown["reads"] = _reads(was), _reads(now)
-        shown["returned"] = _given(was.returned), _given(now.returned)
-    shown["writes"] = _writes(before), _writes(after)
-    shown["emitted"] = _emitted(before), _emitted(after)
-    for kind, (old, new) in shown.items():
+    values: dict[str, tuple[Any, Any]] = {"verdict": (_verdict(was), _verdict(now))}
+    if values["verdict"][0] == values["verdict"][1] and was is not None and now is not None:
+        values["reason"] = _reason(was), _reason(now)
+        values["reads"] = _reads(was), _reads(now)
+        values["returned"] = _given(was.returned), _given(now.returned)
+    values["writes"] = _writes(before), _writes(after)
+    values["emitted"] = _emitted(before), _emitted(after)
+    for kind, (old, new) in values.items():
         if old != new:
-            yield Difference(seq, name, kind, _text(old), _text(new))
+            yield WhatIfDifference(seq, name, kind, _text(old), _text(new))
 
 
 def _reads(result: Result) -> Any:
@@ -62,20 +60,19 @@ def _reads(result: Result) -> Any:
     return {"reads": result.reads, "ranges": result.ranges}
 
 
-def of_values(before: State, after: State) -> Iterator[Difference]:
-    """Yield the keys whose values differ at the end, in the order of the keys."""
+def of_values(before: State, after: State) -> Iterator[WhatIfDifference]:
     for key in sorted({*before, *after}):
         was, now = before.get(key), after.get(key)
         if _is_derived(key) or (was and was[0]) == (now and now[0]):
             continue
         writer = max(entry[1] for entry in (was, now) if entry is not None)
-        yield Difference(writer, None, "value", _entry(key, was), _entry(key, now))
+        yield WhatIfDifference(writer, None, "value", _entry(key, was), _entry(key, now))
 
 
-def _entry(key: str, found: tuple[bytes, int] | None) -> str | None:
-    if found is None:
+def _entry(key: str, value: tuple[bytes, int] | None) -> str | None:
+    if value is None:
         return _text({"key": key, "value": None, "version": 0})
-    return _text({"key": key, "value": msgspec.Raw(found[0]), "version": found[1]})
+    return _text({"key": key, "value": msgspec.Raw(value[0]), "version": value[1]})
 
 
 def _is_derived(key: str) -> bool:
@@ -84,8 +81,8 @@ def _is_derived(key: str) -> bool:
 
 
 def _result(outputs: Sequence[OutputRecord]) -> Result | None:
-    found = (each.value for each in outputs if each.topic == "results")
-    value = next(found, None)
+    values = (each.value for each in outputs if each.topic == "results")
+    value = next(values, None)
     return None if value is None else decode_result(value)
 
 
@@ -103,15 +100,15 @@ def _given(value: Any) -> Any:
 
 def _writes(outputs: Sequence[OutputRecord]) -> dict[str, Any]:
     """The values that are left behind, by key."""
-    found = {}
+    writes = {}
     for _, key, value in (each for each in outputs if each.topic == "changes"):
         name = (key or b"").decode()
         if value is None or _is_derived(name):
             continue
         change = decode_change(value)
         if isinstance(change, Change):
-            found[name] = change.after
-    return found
+            writes[name] = change.after
+    return writes
 
 
 def _emitted(outputs: Sequence[OutputRecord]) -> list[Any]:

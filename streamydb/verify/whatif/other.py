@@ -27,10 +27,8 @@ from streamydb.records.names import FLOWS_PREFIX, FOLLOW_UP_MARK, UNIQUE_PREFIX
 from streamydb.records.ranges import Range, RangeRead
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.order import Ordered
-from streamydb.verify.oracle.outputs import OutputRecord, Verdict
+from streamydb.verify.oracle.outputs import OutputRecord, UsedId
 from streamydb.verify.whatif.stretch import History, RememberedIds, WhatIfError
-
-__all__ = ["OtherOracle", "OtherRules", "ResumedOracle", "rules_of"]
 
 
 class OtherRules(msgspec.Struct, frozen=True):
@@ -46,9 +44,8 @@ class OtherRules(msgspec.Struct, frozen=True):
 
     @property
     def dropped(self) -> list[str]:
-        """The constraints that are dropped."""
-        given = [msgspec.json.decode(wanted) for wanted in self.constrain]
-        return [each["drop"] for each in given if "drop" in each]
+        declarations = [msgspec.json.decode(text) for text in self.constrain]
+        return [each["drop"] for each in declarations if "drop" in each]
 
 
 def rules_of(
@@ -61,16 +58,18 @@ def rules_of(
         ModuleRefused: a module says what a procedure must not.
         WhatIfError: a declaration is none.
     """
-    given = [{"drop": name} for name in dict.fromkeys(drop)] + [{"declare": one} for one in declare]
+    changes = [{"drop": name} for name in dict.fromkeys(drop)] + [
+        {"declare": one} for one in declare
+    ]
     replaced = {name: _loaded(name, path) for name, path in modules.items()}
-    return OtherRules(replaced, [_constrain(one) for one in given])
+    return OtherRules(replaced, [_constrain(one) for one in changes])
 
 
-def _constrain(given: dict[str, Any]) -> bytes:
+def _constrain(change: dict[str, Any]) -> bytes:
     """The field `constrain` of a transaction, as it is decoded."""
-    txn = decode(msgspec.json.encode({"id": "whatif", "constrain": given}))
+    txn = decode(msgspec.json.encode({"id": "whatif", "constrain": change}))
     if not isinstance(txn, Transaction) or txn.constrain is UNSET:
-        raise WhatIfError(f"{msgspec.json.encode(given).decode()} is no declaration of a "
+        raise WhatIfError(f"{msgspec.json.encode(change).decode()} is no declaration of a "
                           "constraint: see `streamydb constraints --help`")  # fmt: skip
     return txn.constrain
 
@@ -94,14 +93,9 @@ class ResumedOracle(Oracle):
         earlier: the ids that this state remembers.
     """
 
-    def __init__(self, history: History, earlier: RememberedIds, *, constraints: bool) -> None:
-        """Begin with an empty database."""
+    def __init__(self, history: History, earlier: RememberedIds) -> None:
         super().__init__(
-            history.database,
-            history.id_window,
-            history.source.rulings(),
-            history.modules,
-            constraints=constraints,
+            history.database, history.id_window, history.source.rulings(), history.modules
         )
         self.earlier = earlier
 
@@ -113,7 +107,7 @@ class ResumedOracle(Oracle):
         Such a repetition writes nothing, and its verdict is the one from before.
         """
         if self.earlier and self.rulings.get((partition, offset)) is None:
-            record = self._decoded(raw, partition, offset)
+            record = decode(raw)
             if isinstance(record, Transaction) and self._is_earlier(record, ts_ms):
                 self._next(partition, offset, ts_ms)
                 return self._with_removals([])
@@ -141,13 +135,12 @@ class OtherOracle(ResumedOracle):
         Raises:
             WhatIfError: a constraint makes no sense.
         """
-        enabled = history.constraints or bool(rules.constrain)
-        super().__init__(history, so_far.earlier, constraints=enabled)
+        super().__init__(history, so_far.earlier)
         self.calls = 0
         self._rules = rules
         self.state = dict(so_far.state)
         self.next_seq = so_far.next_seq
-        self._seen: OrderedDict[str, Verdict] = OrderedDict(so_far._seen)  # noqa: SLF001 - a copy
+        self._seen: OrderedDict[str, UsedId] = OrderedDict(so_far._seen)  # noqa: SLF001 - a copy
         self._made: dict[tuple[str, int], bytes] = {}
         self._before = {
             key.removeprefix(FLOWS_PREFIX): counts_of(value)
@@ -155,18 +148,18 @@ class OtherOracle(ResumedOracle):
             if key.startswith(FLOWS_PREFIX)
         }
         self._in_turn = {name: counts.done for name, counts in self._before.items()}
-        for wanted in rules.constrain:
-            self._put_constraint(wanted)
-        given = [msgspec.json.decode(wanted).get("declare", {}) for wanted in rules.constrain]
+        for text in rules.constrain:
+            self._put_constraint(text)
+        declarations = [msgspec.json.decode(text).get("declare", {}) for text in rules.constrain]
         self._own_indexes = tuple(
-            f"{UNIQUE_PREFIX}{each['name']}/{self.next_seq - 1}/" for each in given if each
+            f"{UNIQUE_PREFIX}{each['name']}/{self.next_seq - 1}/" for each in declarations if each
         )
-        self._own_counted = tuple(each["prefix"] for each in given if "keys" in each)
+        self._own_counted = tuple(each["prefix"] for each in declarations if "keys" in each)
 
-    def _put_constraint(self, wanted: bytes) -> None:
+    def _put_constraint(self, declaration: bytes) -> None:
         last = self.next_seq - 1
         try:
-            value = amended(self._value(CONSTRAINTS_KEY), wanted, last)
+            value = amended(self._value(CONSTRAINTS_KEY), declaration, last)
         except DeclarationRefused as refused:
             raise WhatIfError(f"this constraint is refused: {refused}") from None
         if value is None:
@@ -183,13 +176,13 @@ class OtherOracle(ResumedOracle):
             raw = self._own(batch[0], raw) if in_turn else None
             if raw is None:
                 self._next(partition, offset, ts_ms)
-                own = [] if in_turn else [out for out in was if out.topic != "changes"]
-                return self._with_removals(own)  # other keys have ended here, perhaps
+                outputs_here = [] if in_turn else [out for out in was if out.topic != "changes"]
+                return self._with_removals(outputs_here)  # other keys have ended here, perhaps
         outputs = self.apply(raw, partition, offset, ts_ms)
-        for made in outputs:
-            follow_up = _follow_up(made.value) if made.topic == "transactions" else None
+        for output in outputs:
+            follow_up = _follow_up(output.value) if output.topic == "transactions" else None
             if follow_up is not None:
-                self._made[follow_up] = made.value or b""
+                self._made[follow_up] = output.value or b""
         return outputs
 
     def _is_in_turn(self, module: str, number: int) -> bool:
@@ -217,8 +210,8 @@ class OtherOracle(ResumedOracle):
     ) -> Judge:
         """As `Oracle._judge`; a transaction gets the locks that a constraint of ours wants."""
         judge = super()._judge(txn, touched, writes)
-        wanted = dict.fromkeys(name for _, name in judge.missing(writes))
-        missing = [lock for name in wanted if (lock := self._own_lock(name))]
+        locks = dict.fromkeys(name for _, name in judge.missing(writes))
+        missing = [lock for name in locks if (lock := self._own_lock(name))]
         if not missing:
             return judge
         locked = msgspec.structs.replace(txn, locks=(*txn.locks, *missing))

@@ -8,10 +8,8 @@ from typing import Final, Self
 import pyarrow as pa
 from pyarrow import parquet
 
-from streamydb.verify.whatif.differences import Difference
+from streamydb.verify.whatif.differences import WhatIfDifference
 from streamydb.verify.whatif.stretch import WhatIfError
-
-__all__ = ["SCHEMA", "DifferencesFile"]
 
 SCHEMA: Final = pa.schema(
     [
@@ -38,20 +36,18 @@ class DifferencesFile:
             raise WhatIfError(f"{path} is a folder: name a file in it")
         self._path = path
         self._draft = path.with_name(f"{path.name}.draft")
-        self._kept: list[Difference] = []
+        self._kept: list[WhatIfDifference] = []
         try:
             self._writer = parquet.ParquetWriter(self._draft, SCHEMA)
         except OSError as fault:
             raise WhatIfError(f"{path} cannot be written: {fault.strerror or fault}") from None
 
-    def keep(self, difference: Difference) -> None:
-        """Take one more."""
+    def keep(self, difference: WhatIfDifference) -> None:
         self._kept.append(difference)
         if len(self._kept) >= _ROWS:
             self._flush()
 
     def __enter__(self) -> Self:
-        """Return the file itself."""
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:

@@ -14,7 +14,7 @@ from streamydb.records import CONSTRAINTS_KEY
 from streamydb.records.names import FLOWS_PREFIX
 from streamydb.verify.oracle.order import Ordered
 from streamydb.verify.oracle.outputs import OutputRecord
-from streamydb.verify.whatif.differences import KINDS, Difference, between, of_values
+from streamydb.verify.whatif.differences import KINDS, WhatIfDifference, between, of_values
 from streamydb.verify.whatif.other import OtherOracle, OtherRules, ResumedOracle
 from streamydb.verify.whatif.stretch import (
     History,
@@ -26,9 +26,6 @@ from streamydb.verify.whatif.stretch import (
     take_over,
 )
 
-__all__ = ["KindReport", "Waiting", "WhatIfReport", "executed_before", "whatif"]
-
-
 _NOTED: Final = 5_000
 """Transactions from one word of progress to the next."""
 
@@ -37,10 +34,10 @@ class KindReport(msgspec.Struct):
     """The number of differences of one kind, and the first of them."""
 
     count: int = 0
-    first: Difference | None = None
+    first: WhatIfDifference | None = None
 
 
-class Waiting(msgspec.Struct):
+class WaitingFollowUps(msgspec.Struct):
     """Follow-ups that were made and not executed by the end of the stretch, in each execution."""
 
     before: int = 0
@@ -73,19 +70,17 @@ class WhatIfReport(msgspec.Struct):
     )
     differing: int = 0
     keys: int = 0
-    waiting: Waiting = msgspec.field(default_factory=Waiting)
+    waiting: WaitingFollowUps = msgspec.field(default_factory=WaitingFollowUps)
     seconds: float = 0.0
 
     @property
     def same(self) -> bool:
-        """Return True if nothing differs."""
         return not any(kind.count for kind in self.kinds.values())
 
-    def note(self, found: Difference) -> None:
-        """Count a difference."""
-        kind = self.kinds[found.kind]
+    def note(self, difference: WhatIfDifference) -> None:
+        kind = self.kinds[difference.kind]
         kind.count += 1
-        kind.first = kind.first or found
+        kind.first = kind.first or difference
 
 
 def _quiet(_what: str, _done: int, _total: int) -> None:
@@ -96,17 +91,12 @@ def whatif(
     history: History,
     rules: OtherRules,
     stretch: Stretch,
-    keep: Callable[[Difference], None] = lambda _: None,
+    keep: Callable[[WhatIfDifference], None] = lambda _: None,
     progress: Progress = _quiet,
 ) -> WhatIfReport:
     """Execute a stretch twice and compare.
 
-    Args:
-        history: the log.
-        rules: of the other execution.
-        stretch: from where to where.
-        keep: is given every difference, in order of seq; then those of the final values.
-        progress: is told how far it is.
+    ``keep``: is given every difference, in order of seq; then those of the final values.
 
     Raises:
         WhatIfError: the log ends before the stretch does; a constraint makes no sense, or is to be
@@ -119,7 +109,7 @@ def whatif(
     with no_collection():
         was, batches = _begun(history, stretch.first)
         report.started_at = was.next_seq - 1
-        run = _Run(history, rules, stretch, report, keep)
+        run = _WhatIfRun(history, rules, stretch, report, keep)
         now = run.executed(was, _noted(history, was, stretch, batches, progress))
         run.finish(was, now)
     report.seconds = time.monotonic() - started_s
@@ -151,7 +141,7 @@ def _begun(history: History, first: int) -> tuple[ResumedOracle, Iterator[list[O
     """An oracle at the newest known state before a seq, and the records that come after that."""
     state, batches = begun(history, first)
     earlier = RememberedIds(state, history.id_window)
-    was = ResumedOracle(history, earlier, constraints=history.constraints)
+    was = ResumedOracle(history, earlier)
     if state is not None:
         take_over(was, state)
     return was, batches
@@ -167,21 +157,21 @@ def _noted(
     """Yield the records one by one, and tell how far it is."""
     total = min(stretch.last or 1 << 62, sum(history.ends.values()))
     for record in (record for batch in batches for record in batch):
-        done = was.next_seq - 1
-        if done % _NOTED == 0:
-            what = "on the way to the stretch" if done + 1 < stretch.first else "executing twice"
-            progress(what, done, max(total, done))
+        seq = was.next_seq - 1
+        if seq % _NOTED == 0:
+            what = "on the way to the stretch" if seq + 1 < stretch.first else "executing twice"
+            progress(what, seq, max(total, seq))
         yield record
 
 
-class _Run(NamedTuple):
+class _WhatIfRun(NamedTuple):
     """The parts of a run that do not change."""
 
     history: History
     rules: OtherRules
     stretch: Stretch
     report: WhatIfReport
-    keep: Callable[[Difference], None]
+    keep: Callable[[WhatIfDifference], None]
 
     def executed(self, was: ResumedOracle, records: Iterator[Ordered]) -> OtherOracle:
         """Execute once up to the stretch, twice within it."""
@@ -212,16 +202,16 @@ class _Run(NamedTuple):
             WhatIfError: it drops a constraint that is not there then; says where it is declared.
         """
         first, last = self.stretch
-        there = _constraints(was)
-        absent = next((name for name in self.rules.dropped if name not in there), None)
+        constraints_then = _constraints(was)
+        absent = next((name for name in self.rules.dropped if name not in constraints_then), None)
         if absent is None:
             return OtherOracle(self.history, self.rules, was)
         for record in records:
             if last is not None and was.next_seq > last:
                 break
-            known = was.state.get(CONSTRAINTS_KEY)
+            current = was.state.get(CONSTRAINTS_KEY)
             was.apply(record.value, record.partition, record.offset, record.ts_ms)
-            if was.state.get(CONSTRAINTS_KEY) is not known and absent in _constraints(was):
+            if was.state.get(CONSTRAINTS_KEY) is not current and absent in _constraints(was):
                 seq = was.next_seq - 1
                 raise WhatIfError(
                     f"there is no constraint {absent!r} before seq {first}, where it would be "
@@ -234,28 +224,26 @@ class _Run(NamedTuple):
         )
 
     def _compare(self, seq: int, was: list[OutputRecord], now: list[OutputRecord]) -> None:
-        found = list(between(seq, was, now))
-        self.report.differing += bool(found)
-        self._note(found)
+        differences = list(between(seq, was, now))
+        self.report.differing += bool(differences)
+        self._note(differences)
 
-    def _note(self, found: Iterable[Difference]) -> None:
-        for difference in found:
+    def _note(self, each: Iterable[WhatIfDifference]) -> None:
+        for difference in each:
             self.report.note(difference)
             self.keep(difference)
 
     def finish(self, was: ResumedOracle, now: OtherOracle) -> None:
-        """Compare the final states."""
         self._note(of_values(was.state, now.state))
         report = self.report
         report.calls, report.keys = now.calls, len(was.state)
-        report.waiting = Waiting(_waiting(was), _waiting(now))
+        report.waiting = WaitingFollowUps(_waiting(was), _waiting(now))
 
 
 def _constraints(oracle: ResumedOracle) -> dict[str, object]:
-    """The constraints that hold, by name."""
     value, _ = oracle.state.get(CONSTRAINTS_KEY, (b"{}", 0))
-    found: dict[str, object] = msgspec.json.decode(value)
-    return found
+    constraints: dict[str, object] = msgspec.json.decode(value)
+    return constraints
 
 
 def _waiting(oracle: ResumedOracle) -> int:

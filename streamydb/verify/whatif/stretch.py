@@ -18,11 +18,6 @@ from streamydb.verify.check.logorder import LogOrder
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.order import LogRecord, Ordered
 
-__all__ = [
-    "History", "Progress", "RememberedIds", "Stretch", "WhatIfError", "begun", "records",
-    "take_over",
-]  # fmt: skip
-
 Progress = Callable[[str, int, int], None]
 """Is told what is done, and how much of how much."""
 
@@ -41,7 +36,6 @@ class History:
         ends: per partition, one past the last record.
         partitions: of the log when the database was created.
         id_window: for how many seqs an id is remembered.
-        constraints: whether constraints may be declared.
         modules: where the code of stored procedures is.
         states: gives the newest known state at or before a seq, if there is one.
     """
@@ -51,7 +45,6 @@ class History:
     ends: Mapping[int, int]
     partitions: int
     id_window: int
-    constraints: bool
     modules: Modules
     states: Callable[[int], State | None] = lambda _seq: None
 
@@ -67,7 +60,6 @@ class RememberedIds:
     """The ids that a state remembers, by their hashes."""
 
     def __init__(self, state: State | None, id_window: int) -> None:
-        """Remember those of ``state``."""
         self._window = id_window
         self._known: dict[tuple[int, int], tuple[int, int]] = {}
         if state is not None:
@@ -79,35 +71,32 @@ class RememberedIds:
                 self._known[id0, id1] = seq, deadline
 
     def __bool__(self) -> bool:
-        """Return True if there are any."""
         return bool(self._known)
 
     def has(self, name: str, seq: int, ts_ms: int) -> bool:
         """Return True if the id was used before the state, and is remembered at a place."""
         raw = name.encode()
-        known = self._known.get((hash_bytes(raw, ID_SEED), hash_bytes(raw, KEY_SEED)))
-        if known is None:
+        use = self._known.get((hash_bytes(raw, ID_SEED), hash_bytes(raw, KEY_SEED)))
+        if use is None:
             return False
-        in_time = known[1] > 0 and ts_ms <= known[1]
-        return in_time or known[0] > seq - self._window
+        in_time = use[1] > 0 and ts_ms <= use[1]
+        return in_time or use[0] > seq - self._window
 
 
 def begun(history: History, first: int) -> tuple[State | None, Iterator[list[Ordered]]]:
     """The newest state before a seq, and the records that come after it, in order, in batches."""
     state = history.states(first - 1)
-    known = {} if state is None else state.about.positions
-    return state, records(history, known)
+    positions = {} if state is None else state.about.positions
+    return state, records(history, positions)
 
 
-def records(history: History, known: Mapping[int, PartitionState]) -> Iterator[list[Ordered]]:
+def records(history: History, positions: Mapping[int, PartitionState]) -> Iterator[list[Ordered]]:
     """The released records behind what is covered, in the total order, in batches.
 
-    Args:
-        history: the log.
-        known: of each partition, where what is covered ends; empty: at the log's beginning.
+    ``positions``: of each partition, where what is covered ends; empty: at the log's beginning.
     """
-    order = LogOrder.resumed(history.partitions, known)
-    starts = {n: known[n].position if n in known else 0 for n in history.ends}
+    order = LogOrder.resumed(history.partitions, positions)
+    starts = {n: positions[n].position if n in positions else 0 for n in history.ends}
     parts = {
         number: history.source.pieces(number, starts[number], end)
         for number, end in history.ends.items()
@@ -123,7 +112,6 @@ def records(history: History, known: Mapping[int, PartitionState]) -> Iterator[l
 
 
 def take_over(oracle: Oracle, state: State) -> None:
-    """Put a state into an oracle that has executed nothing; ids are not part of it."""
     for piece in state.values:
         columns = piece.tag.tolist(), piece.number.tolist(), piece.version.tolist()
         texts = piece.key.tolist(), piece.text.tolist()

@@ -26,7 +26,8 @@ from streamydb.backup.pieces import Piece, Positions
 from streamydb.backup.resize import put_aside, standing_still
 from streamydb.backup.restore import SEQUENCER, Line, append_log, lines, open_log, seq_at
 from streamydb.backup.start import begin
-from streamydb.backup.state import About
+from streamydb.backup.state import FORMAT as STATE_FORMAT
+from streamydb.backup.state import StateDescription
 from streamydb.backup.trim import Cut, cut, refusals, verify
 from streamydb.columns.digest import StateDigest
 from streamydb.columns.shards import ShardConfig
@@ -37,6 +38,7 @@ from streamydb.key_processor.id_rows import DatedIds
 from streamydb.parser.last_reads import mark_of
 from streamydb.records import Marker, decode_marker, encode_marker
 from streamydb.records.control import Beat, Following, LeaderClaim, Message, gear_of
+from streamydb.records.rulings import NO_RULINGS
 from streamydb.sorter.state import PartitionState
 from tests.support.memory_kafka import CONNECTION, Died, MemoryKafka
 
@@ -55,18 +57,19 @@ def backup_of(
 ) -> BackupManifest:
     fields = {
         "format": 1, "database": "bank", "log": "log", "shards": 2, "grouping": "planner",
-        "partitions": 1, "id_window": 100, "digest_interval": 100, "constraints": False,
+        "partitions": 1, "id_window": 100, "digest_interval": 100,
         "seq": 9, "ts_ms": 90,
     }  # fmt: skip
     facts = {**fields, **more}
     manifest = BackupManifest(ends=ends, states=states, **facts)  # type: ignore[arg-type]
+    BackupFolder(folder).write_rulings(NO_RULINGS)
     BackupFolder(folder).write_manifest(manifest)
     return manifest
 
 
 def state_at(seq: int, offsets: dict[int, int], **changes: object) -> State:
-    about = About(
-        format=1, database="bank", log="log", partitions=1, id_window=100, constraints=False,
+    about = StateDescription(
+        format=STATE_FORMAT, database="bank", log="log", partitions=1, id_window=100,
         seq=seq, ts_ms=10 * seq,
         positions={n: PartitionState(10, offset) for n, offset in offsets.items()}, keys=0,
         digest="0" * 32,
@@ -216,7 +219,7 @@ def test_a_pipeline_begins_with_a_state_of_its_log_or_with_all_of_it(tmp_path: P
         begin(fresh, None, CONFIG, "log", [7, 3])
     with pytest.raises(BackupError, match="of another log"):
         begin(fresh, None, CONFIG, "another", [0, 0])
-    for name, value in (("id_window", 5), ("partitions", 2), ("constraints", True)):
+    for name, value in (("id_window", 5), ("partitions", 2)):
         with pytest.raises(BackupError, match=f"made with {name}="):
             begin(fresh, None, msgspec.structs.replace(CONFIG, **{name: value}), "log", [0, 0])
     with pytest.raises(BackupError, match="grouping=single begins with the log"):

@@ -1,4 +1,4 @@
-"""States of backups: gone through in pieces, divided on shards, those of earlier releases, too."""
+"""States of backups: gone through in pieces, divided on shards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamydb.backup import BackupError, State, StateFolder, start_blobs
-from streamydb.backup.state import About, Pieces, state_of
+from streamydb.backup.state import FORMAT, Pieces, StateDescription, state_of
 from streamydb.columns import program as p
 from streamydb.columns.encoding import pack
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
@@ -26,8 +26,8 @@ from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.sorter.state import SorterState
 
 MEBIBYTE = 1 << 20
-ABOUT = About(
-    format=1, database="bank", log="log", partitions=1, id_window=100, constraints=False, seq=9,
+ABOUT = StateDescription(
+    format=FORMAT, database="bank", log="log", partitions=1, id_window=100, seq=9,
     ts_ms=90, positions={}, keys=0, digest="0" * 32,
 )  # fmt: skip
 
@@ -47,20 +47,17 @@ def values(start: int, end: int, size: int) -> WrittenValues:
     )
 
 
-def state(pieces: list[WrittenValues], *, ordered: bool) -> State:
+def state(pieces: list[WrittenValues]) -> State:
     """A state with these values."""
     last = max(int(piece.version[-1]) for piece in pieces)
-    about = msgspec.structs.replace(ABOUT, ordered=ordered, seq=last, keys=sum(map(len, pieces)))
+    about = msgspec.structs.replace(ABOUT, seq=last, keys=sum(map(len, pieces)))
     found = list(merged([[sorted_by_hash(piece)] for piece in pieces], drop_absent=True))
-    return State(about, found if ordered else pieces, DatedIds.none(), Verdicts.none())
+    return State(about, found, DatedIds.none(), Verdicts.none())
 
 
-@pytest.mark.parametrize("ordered", [False, True])
-def test_a_state_is_divided_on_shards_whoever_has_written_it(
-    tmp_path: Path, *, ordered: bool
-) -> None:
+def test_a_state_is_divided_on_shards(tmp_path: Path) -> None:
     folder, pieces = StateFolder(tmp_path / "state"), [values(0, 700, 20), values(700, 900, 99)]
-    folder.write(state(pieces, ordered=ordered))
+    folder.write(state(pieces))
     config = ShardConfig("bank", "x", 3, 1, 100)
     found: dict[bytes | None, int] = {}
     for shard in range(3):
@@ -79,8 +76,7 @@ def test_a_state_is_divided_on_shards_whoever_has_written_it(
 
 def test_a_state_is_never_held_as_a_whole(tmp_path: Path) -> None:
     folder = StateFolder(tmp_path)
-    whole = state([values(start, start + 1_000, 2_000) for start in range(0, 50_000, 1_000)],
-                  ordered=True)  # fmt: skip
+    whole = state([values(start, start + 1_000, 2_000) for start in range(0, 50_000, 1_000)])
     folder.write(whole)
     del whole
     config, total = ShardConfig("bank", "x", 1, 1, 100), 0
@@ -143,7 +139,7 @@ def test_ids_are_not_held_many_times() -> None:
 
 def test_a_damaged_value_is_found(tmp_path: Path) -> None:
     folder = StateFolder(tmp_path)
-    folder.write(state([values(0, 10, 20)], ordered=True))
+    folder.write(state([values(0, 10, 20)]))
     folder.require_whole()
     path = tmp_path / "values-00000.part"
     path.write_bytes(path.read_bytes()[:-30] + b"?" + path.read_bytes()[-29:])

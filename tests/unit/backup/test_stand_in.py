@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from streamydb.backup.stand_in import FITTING_BYTES_MAX, fitting
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX, TRANSACTION_BYTES_MAX
+from streamydb.verify.oracle.core import replay
 from streamydb.verify.oracle.order import LogRecord
-from streamydb.verify.oracle.replay import replay
 
 LARGE = "v" * 1_050_000
 

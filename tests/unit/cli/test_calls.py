@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from streamydb.cli import app, calls
 from streamydb.cli.common import Failure
-from streamydb.cli.options import Named
+from streamydb.cli.options import DatabaseOptions
 from streamydb.cli.phases import Phases
 from streamydb.cli.target import Target, find_target
 from streamydb.cli.up import _first_transaction
@@ -142,7 +142,7 @@ def test_a_verdict_that_does_not_come_can_be_asked_for_later(
 def test_the_first_transaction_is_not_awaited_when_the_pipeline_has_ended(
     state: str, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    target = find_target(Named(home=tmp_path))
+    target = find_target(DatabaseOptions(home=tmp_path))
     status = PipelineStatus(state=state, pid=os.getpid(), error="the disk is full")
     write_whole(target.place.status_file, msgspec.json.encode(status))
 

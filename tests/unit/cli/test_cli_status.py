@@ -24,7 +24,6 @@ from streamydb.testing.database import wait_for
         (PipelineStatus(state="failed", lag=0, read=10), 17, 7),
         (PipelineStatus(state="running", lag=5, read=10), 10, 0),
         (PipelineStatus(state="running", lag=5, read=10), None, None),
-        (PipelineStatus(state="running", lag=5), 17, 5),  # of an earlier release
         (PipelineStatus(state="failed", lag=0), 17, None),
         (PipelineStatus(), 17, None),
     ],

@@ -19,7 +19,7 @@ from streamydb.cli import app
 from streamydb.cli.common import Failure
 from streamydb.cli.create import refuse_changes
 from streamydb.cli.doctor import Finding
-from streamydb.cli.options import Named
+from streamydb.cli.options import DatabaseOptions
 from streamydb.cli.restore import _reshard
 from streamydb.cli.target import facade_of, find_target
 from streamydb.kafka.connection import listens
@@ -100,7 +100,7 @@ def test_a_broker_that_takes_its_time_is_waited_for_and_told_of(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = "{}:{}".format(*silent.getsockname())
         for _ in range(2):  # a command may ask more than once
-            find_target(Named(home=tmp_path, bootstrap=address)).must_listen()
+            find_target(DatabaseOptions(home=tmp_path, bootstrap=address)).must_listen()
     assert capsys.readouterr().err.count(f"{address} takes connections, and is slow to answer") == 1
 
 
@@ -124,7 +124,7 @@ def test_only_a_facade_of_the_same_kafka_is_asked(
         monkeypatch.setattr(DatabaseFolder, "facade_bootstrap", lambda _: "a:1,b:2")
 
         def asked(bootstrap: str, url: str | None = None) -> str:
-            return facade_of(find_target(Named(home=tmp_path, bootstrap=bootstrap)), url)
+            return facade_of(find_target(DatabaseOptions(home=tmp_path, bootstrap=bootstrap)), url)
 
         assert asked("b:2,c:3") == facade
         with pytest.raises(Failure, match=r"serves bank at a:1,b:2, not at c:3.*--url"):
@@ -241,10 +241,10 @@ def test_what_contradicts_the_creation_is_refused_with_what_can_be_done(
     DatabaseFolder(tmp_path, "bank").write_record(
         DatabaseRecord(database="bank", shards=1, partitions=1)
     )
-    refuse_changes(find_target(Named("bank", tmp_path)))
+    refuse_changes(find_target(DatabaseOptions("bank", tmp_path)))
     message = f"bank has {option} .* and {value} was asked for.*{remedy}"
     with pytest.raises(Failure, match=message) as refused:
-        refuse_changes(find_target(Named("bank", tmp_path), **{option: value}))
+        refuse_changes(find_target(DatabaseOptions("bank", tmp_path), **{option: value}))
     assert refused.value.code == 1  # as for what Kafka tells: the arguments themselves make sense
 
 
@@ -272,4 +272,4 @@ def test_a_database_without_plans_keeps_its_shards(tmp_path: Path) -> None:
         DatabaseRecord(database="bank", shards=1, partitions=1, grouping="single")
     )
     with pytest.raises(Failure, match=r"grouping=single.*streamydb restore --shards"):
-        _reshard(find_target(Named("bank", tmp_path)), 2, None)
+        _reshard(find_target(DatabaseOptions("bank", tmp_path)), 2, None)

@@ -23,7 +23,7 @@ from bench.main import app as bench_app
 from streamydb.cli import app, front
 from streamydb.cli.common import EXIT_USAGE, Failure
 from streamydb.cli.front import Front, wished
-from streamydb.cli.options import Founding, Named
+from streamydb.cli.options import DatabaseOptions, FoundingOptions
 from streamydb.cli.phases import Phases
 from streamydb.cli.target import Target, find_target
 from streamydb.cli.undone import undone_if_interrupted
@@ -126,7 +126,7 @@ def test_the_port_that_the_environment_names(
         assert refused.value.code == EXIT_USAGE
     monkeypatch.setenv("STREAMYDB_SERVE_PORT", str(stranger))
     with pytest.raises(Failure, match=f"another program has port {stranger}"):
-        up(Named(home=tmp_path / "home"), Founding())
+        up(DatabaseOptions(home=tmp_path / "home"), FoundingOptions())
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_settings_that_no_facade_serves_with_start_nothing(
         monkeypatch.setenv("STREAMYDB_SERVE_TOKENS", '[{"name": "a", "token": "' + 43 * "t" + '"}]')
     home = tmp_path / "home"
     with pytest.raises(Failure, match=why):
-        up(Named(home=home), Founding())
+        up(DatabaseOptions(home=home), FoundingOptions())
     assert not home.exists()
 
 
@@ -256,7 +256,7 @@ def test_a_port_that_is_taken_is_found_before_anything_starts(
 ) -> None:
     home = tmp_path / "home"
     with pytest.raises(Failure, match=f"another program has port {stranger}"):
-        up(Named(home=home), Founding(), http_port=stranger)
+        up(DatabaseOptions(home=home), FoundingOptions(), http_port=stranger)
     assert not home.exists()
 
 
@@ -270,7 +270,7 @@ def interrupted(target: Target) -> None:
 def test_an_interrupted_start_ends_what_it_has_started_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    target = find_target(Named("bank", tmp_path, "127.0.0.1:1"))
+    target = find_target(DatabaseOptions("bank", tmp_path, "127.0.0.1:1"))
     folder = target.place.folder
     processes.start(folder, READ_MODEL, ["sleep", "60"])
     try:
@@ -306,9 +306,9 @@ def test_whatever_starts_a_broker_ends_it_when_it_is_interrupted(
 def test_suggested_commands_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STREAMYDB_HOME", raising=False)
     home = tmp_path / "it's a home"
-    command = find_target(Named("shop", home)).command("up")
+    command = find_target(DatabaseOptions("shop", home)).command("up")
     assert shlex.split(command) == ["streamydb", "up", "--database", "shop", "--home", str(home)]
-    assert find_target(Named("bank")).command("status") == "streamydb status"
+    assert find_target(DatabaseOptions("bank")).command("status") == "streamydb status"
 
 
 def test_a_folder_of_a_benchmark_that_is_not_there(tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_a_folder_of_a_benchmark_that_is_not_there(tmp_path: Path) -> None:
 def test_the_copy_for_kafka_connect_runs_where_there_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = find_target(Named("bank", tmp_path, "127.0.0.1:1"))
+    target = find_target(DatabaseOptions("bank", tmp_path, "127.0.0.1:1"))
     folder = target.place.folder
     monkeypatch.setattr(front, "_command", lambda *_: ["sleep", "60"])
     for topics in ([], ["bank.connect"]):
@@ -342,7 +342,7 @@ def test_where_a_facade_serves_is_known_from_its_first_moment(
         raise KeyboardInterrupt  # `up` ends here
 
     monkeypatch.setattr(processes, "start", started)
-    target = find_target(Named(home=tmp_path, bootstrap="k:9"))
+    target = find_target(DatabaseOptions(home=tmp_path, bootstrap="k:9"))
     port = free_port()
     with pytest.raises(KeyboardInterrupt):
         front._served(target, front.Front(port, 1.0))
@@ -358,7 +358,7 @@ def test_a_small_facade_keeps_little_unless_its_settings_say_how_much(
     monkeypatch.setattr(processes, "find", lambda *_: None)
     monkeypatch.setattr(front, "_comes_up", lambda *_: True)
     monkeypatch.setenv("STREAMYDB_SERVE_RESULTS_BYTES_MAX", "7")
-    target = find_target(Named(home=tmp_path, bootstrap="127.0.0.1:1"))
+    target = find_target(DatabaseOptions(home=tmp_path, bootstrap="127.0.0.1:1"))
     front.start_front(target, Front(8080, 1, small=small), Phases())
     reader, facade, *_ = given  # nothing is found to run, so the facade is started again
     assert reader == facade

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from streamydb.cli import app
-from streamydb.cli.parts import PartError, Parts, transaction_of
+from streamydb.cli.parts import PartError, TransactionOptions, transaction_of
 
 
 def test_check_shows_procedures_or_every_refusal_with_its_line(tmp_path: Path) -> None:
@@ -70,11 +70,13 @@ def test_arguments_that_make_no_sense(arguments: list[str], message: str) -> Non
 
 def test_a_call_from_arguments() -> None:
     given = ["to=ann", "amount=5"]
-    made = transaction_of(Parts(call="bank.pay", arg=given, key=["ann"], key_read=["limit"]))
+    made = transaction_of(
+        TransactionOptions(call="bank.pay", arg=given, key=["ann"], key_read=["limit"])
+    )
     args = {"to": "ann", "amount": 5}
     call = {"procedure": "bank.pay", "args": args, "keys": ["ann"], "reads": ["limit"]}
     assert made == {"call": call}
     with pytest.raises(PartError, match="belong to --call"):
-        transaction_of(Parts(arg=["to=ann"]))
+        transaction_of(TransactionOptions(arg=["to=ann"]))
     with pytest.raises(PartError, match="NAME=VALUE"):
-        transaction_of(Parts(call="bank.pay", arg=["to"]))
+        transaction_of(TransactionOptions(call="bank.pay", arg=["to"]))

@@ -17,7 +17,7 @@ from streamydb.backup import BackupError, BackupFolder, BackupManifest, StateFol
 from streamydb.backup import restore as restoring
 from streamydb.cli import backup_options
 from streamydb.cli.common import Failure
-from streamydb.cli.options import Named
+from streamydb.cli.options import DatabaseOptions
 from streamydb.cli.target import Target, find_target
 from streamydb.kafka import TopicDescription, TopicNames
 from streamydb.kafka.presence import Seen
@@ -31,7 +31,7 @@ explain, rebuild, restore, status = (  # of the package, the names are those of 
 NAMES = TopicNames("bank")
 MANIFEST = BackupManifest(
     format=1, database="bank", log="log", shards=1, grouping="planner", partitions=1,
-    id_window=100, digest_interval=100, constraints=False, seq=9, ts_ms=90, ends={0: 9, 1: 9},
+    id_window=100, digest_interval=100, seq=9, ts_ms=90, ends={0: 9, 1: 9},
     states=[],
 )  # fmt: skip
 
@@ -42,7 +42,7 @@ def topic(name: str, *ends: int, stamps: str = "LogAppendTime") -> TopicDescript
 
 
 def target(home: Path) -> Target:
-    return find_target(Named("bank", home, "127.0.0.1:1"))
+    return find_target(DatabaseOptions("bank", home, "127.0.0.1:1"))
 
 
 @pytest.fixture

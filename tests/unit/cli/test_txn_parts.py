@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from streamydb.cli.parts import PartError, Parts, range_check_of, transaction_of
+from streamydb.cli.parts import PartError, TransactionOptions, range_check_of, transaction_of
 from streamydb.cli.txn import _show
 from streamydb.records import Transaction, decode, decode_result
 from streamydb.verify.oracle.core import Oracle
@@ -27,7 +27,9 @@ from streamydb.verify.oracle.core import Oracle
 )
 def test_a_check_of_a_range(text: str, check: dict[str, Any]) -> None:
     assert range_check_of(text) == check
-    made = transaction_of(Parts(check_range=[text], read_range=["order/", "a..b"], read=["k"]))
+    made = transaction_of(
+        TransactionOptions(check_range=[text], read_range=["order/", "a..b"], read=["k"])
+    )
     ranges = [{"range": {"prefix": "order/"}}, {"range": {"start": "a", "end": "b"}}]
     assert made == {"checks": [check], "reads": ["k", *ranges]}
     assert isinstance(decode(msgspec.json.encode({"id": "t", **made})), Transaction)
@@ -42,9 +44,9 @@ def test_what_is_no_check_of_a_range(text: str) -> None:
 def test_ranges_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     oracle = Oracle("db")
     for offset, parts in enumerate((
-        Parts(put=["a/1=1", "a/2=2"]),
-        Parts(read_range=["a/", "a/2..a/3"]),
-        Parts(check_range=["a/ count<=1"], put=["a/3=3"]),
+        TransactionOptions(put=["a/1=1", "a/2=2"]),
+        TransactionOptions(read_range=["a/", "a/2..a/3"]),
+        TransactionOptions(check_range=["a/ count<=1"], put=["a/3=3"]),
     )):  # fmt: skip
         raw = msgspec.json.encode({"id": str(offset), **transaction_of(parts)})
         result = decode_result(oracle.apply(raw, 0, offset, 7)[0].value or b"")
@@ -59,11 +61,11 @@ def test_what_did_not_commit_says_why(capsys: pytest.CaptureFixture[str]) -> Non
     oracle = Oracle("db")
     rule = {"name": "positive", "prefix": "n/", "type": "number", "min": 0}
     for offset, given in enumerate((
-        {"id": "t", **transaction_of(Parts(put=["a=1", "a=2"]))},
+        {"id": "t", **transaction_of(TransactionOptions(put=["a=1", "a=2"]))},
         {"id": "", "reads": ["a"]},
-        {"id": "u", **transaction_of(Parts(check=["a exists"]))},
+        {"id": "u", **transaction_of(TransactionOptions(check=["a exists"]))},
         {"id": "c", "constrain": {"declare": rule}},
-        {"id": "v", **transaction_of(Parts(put=["n/a=-1"]))},
+        {"id": "v", **transaction_of(TransactionOptions(put=["n/a=-1"]))},
     )):  # fmt: skip
         _show(decode_result(oracle.apply(msgspec.json.encode(given), 0, offset, 7)[0].value or b""),
               json=False)  # fmt: skip
@@ -76,13 +78,17 @@ def test_what_did_not_commit_says_why(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_what_ends_and_what_is_touched() -> None:
-    made = transaction_of(Parts(put=["a=1"], add=["n=1"], append=["l=2"], touch=["t"], ttl_ms=9))
+    made = transaction_of(
+        TransactionOptions(put=["a=1"], add=["n=1"], append=["l=2"], touch=["t"], ttl_ms=9)
+    )
     assert made["updates"] == [
         {"op": "put", "key": "a", "value": 1, "ttl_ms": 9}, {"op": "add", "key": "n", "by": 1},
         {"op": "append", "key": "l", "value": 2, "ttl_ms": 9},
         {"op": "touch", "key": "t", "ttl_ms": 9},
     ]  # fmt: skip
     assert isinstance(decode(msgspec.json.encode({"id": "t", **made})), Transaction)
-    assert transaction_of(Parts(touch=["t"])) == {"updates": [{"op": "touch", "key": "t"}]}
+    assert transaction_of(TransactionOptions(touch=["t"])) == {
+        "updates": [{"op": "touch", "key": "t"}]
+    }
     with pytest.raises(PartError, match="--ttl-ms belongs to --put, --append or --touch"):
-        transaction_of(Parts(add=["n=1"], ttl_ms=9))
+        transaction_of(TransactionOptions(add=["n=1"], ttl_ms=9))

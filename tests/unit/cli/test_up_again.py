@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from streamydb.cli import app, front, launch
 from streamydb.cli.common import Failure, fail
-from streamydb.cli.options import Founding, Named
+from streamydb.cli.options import DatabaseOptions, FoundingOptions
 from streamydb.cli.phases import Phases
 from streamydb.cli.target import find_target
 from streamydb.cli.up import start_broker, takes_little, up
@@ -43,7 +43,9 @@ def test_a_second_start_waits_for_the_first_and_goes_by_what_that_has_made(
     monkeypatch.setattr(up_module, "say", say)
     with ThreadPoolExecutor(1) as pool:
         with file_lock(place.folder / "run" / "up.lock"):
-            second = pool.submit(up, Named("bank", tmp_path, NOBODY), Founding(shards=1))
+            second = pool.submit(
+                up, DatabaseOptions("bank", tmp_path, NOBODY), FoundingOptions(shards=1)
+            )
             assert waits.wait(20)
             place.write_record(DatabaseRecord(database="bank", shards=2, partitions=1))
             assert not second.done()
@@ -152,7 +154,7 @@ def test_what_reads_begins_while_the_pipeline_starts_and_ends_if_that_does_not(
     ):
         monkeypatch.setattr(module, name, stands_in)
     with pytest.raises(Failure, match="the pipeline did not start"):
-        up(Named("bank", tmp_path, NOBODY), Founding(shards=1))
+        up(DatabaseOptions("bank", tmp_path, NOBODY), FoundingOptions(shards=1))
     assert seen == [[READ_MODEL, FACADE]]
     assert reading() == []
 
@@ -176,7 +178,7 @@ def test_a_small_broker_has_a_small_heap(monkeypatch: pytest.MonkeyPatch, tmp_pa
         return BrokerRecord(1, 0.0, "127.0.0.1:9", "log")
 
     monkeypatch.setattr("streamydb.local.broker.start_detached", start)
-    target = find_target(Named(home=tmp_path))
+    target = find_target(DatabaseOptions(home=tmp_path))
     for small in (True, False):
         start_broker(target, None, Phases(), small=small)
     assert heaps == [SMALL_HEAP_MB, HEAP_MB_DEFAULT]

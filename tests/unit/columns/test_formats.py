@@ -17,7 +17,8 @@ from streamydb.backup.manifest import FORMAT as BACKUP_FORMAT
 from streamydb.backup.manifest import BackupManifest
 from streamydb.backup.pieces import Piece, decode_piece, encode_piece
 from streamydb.backup.snapshots import read_manifest
-from streamydb.backup.state import About
+from streamydb.backup.state import FORMAT as STATE_FORMAT
+from streamydb.backup.state import StateDescription
 from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.messages import Role
 from streamydb.columns.plans import Life
@@ -172,7 +173,6 @@ def backup(folder: Path) -> None:
             partitions=1,
             id_window=10,
             digest_interval=100,
-            constraints=False,
             seq=0,
             ts_ms=0,
             ends={},
@@ -185,8 +185,8 @@ def backup(folder: Path) -> None:
 
 
 def backup_state(folder: Path) -> None:
-    about = About(
-        format=1, database="bank", log="l", partitions=1, id_window=10, constraints=False,
+    about = StateDescription(
+        format=STATE_FORMAT, database="bank", log="l", partitions=1, id_window=10,
         seq=0, ts_ms=0, positions={}, keys=0, digest="0" * 32,
     )  # fmt: skip
     StateFolder(folder).write(State(about, (), DatedIds.none(), Verdicts.none()))
@@ -246,7 +246,7 @@ def test_everything_that_is_kept_says_its_format(tmp_path: Path) -> None:
     ("name", "value"),
     [
         ("shards", 2), ("grouping", "single"), ("id_window", 5), ("digest_interval", 200),
-        ("partitions", 3), ("database", "other"), ("constraints", True),
+        ("partitions", 3), ("database", "other"),
     ],
 )  # fmt: skip
 def test_drift_is_refused_with_the_recorded_value(name: str, value: Any, tmp_path: Path) -> None:

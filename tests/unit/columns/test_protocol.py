@@ -136,8 +136,8 @@ def test_a_message_comes_back_from_its_block(seed: int) -> None:
         assert rows(found.other) == rows(sent.other)
 
 
-def test_blocks_are_as_they_were_before_messages_had_classes() -> None:
-    """Feedback and states of earlier releases are read, and theirs read ours."""
+def test_the_bytes_of_blocks_are_pinned() -> None:
+    """The bytes of each kind are a contract."""
     cases: list[tuple[Message, bytes]] = [
         (
             Role("i", leads=True, covered=5),

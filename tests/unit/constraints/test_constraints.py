@@ -16,8 +16,6 @@ from streamydb.constraints.locks import relocked
 from streamydb.constraints.schema import compile_schema
 from streamydb.procedures.modules import MemoryModules, compile_module
 from streamydb.records import Rejection, canonical, decode, decode_result
-from streamydb.records.begins import CONSTRAINTS_ANYWHERE, EVERYWHERE, EXPIRY, RANGES, Begins
-from streamydb.records.rulings import Rulings
 from streamydb.verify.oracle.core import Oracle
 
 RULES = {"max": 3, "required": True}
@@ -35,9 +33,9 @@ def rule(**rules: Any) -> Constraint:
 class Log:
     """An oracle, and what came of each record."""
 
-    def __init__(self, begins: Begins = EVERYWHERE) -> None:
+    def __init__(self) -> None:
         self.modules = MemoryModules()
-        self.oracle = Oracle("db", rulings=Rulings((), begins), modules=self.modules)
+        self.oracle = Oracle("db", modules=self.modules)
         self.count = 0
 
     def send(self, **fields: Any) -> dict[str, Any]:
@@ -368,16 +366,6 @@ def test_a_procedure_that_scans_has_named_its_range() -> None:
         assert (verdict["failed"] or [{"violated": None}])[0]["violated"] == violated
 
 
-def test_no_rule_counts_keys_where_an_earlier_release_executed_the_log() -> None:
-    log = Log(Begins({CONSTRAINTS_ANYWHERE: {}, RANGES: {}, EXPIRY: {0: 3}}))
-    wanted = {"constrain": {"declare": {**DECLARED, "keys": {"max": 1}}}}
-    verdict = log.send(**wanted)
-    assert (verdict["code"], verdict["reason"]) == ("constraint-refused", "no such rule: keys")
-    with pytest.raises(DeclarationRefused, match="length, max, min, required, schema, type, uni"):
-        amended(None, declare(), 1, ranges=False)
-    assert log.send(**wanted)["status"] == "committed"
-
-
 def test_a_constraint_declared_anew_begins_its_index_anew() -> None:
     log = Log()
     log.declare(unique="$")
@@ -387,15 +375,6 @@ def test_a_constraint_declared_anew_begins_its_index_anew() -> None:
     stale = next(k for k in log.oracle.state if k.startswith("$unique/"))
     assert log.send(locks=[stale])["status"] == "committed"
     assert stale not in log.oracle.state
-
-
-def test_a_database_of_an_earlier_release_rejects_them_up_to_a_place() -> None:
-    log = Log(Begins({CONSTRAINTS_ANYWHERE: {0: 3}}))
-    verdict = log.send(constrain={"declare": {**DECLARED, "min": 5}})
-    assert (verdict["status"], verdict["code"]) == ("rejected", "constraints-off")
-    assert log.put("k/1", 4) is None
-    log.declare(min=5)
-    assert log.put("k/1", 4) == "min 5"
 
 
 @pytest.mark.parametrize(

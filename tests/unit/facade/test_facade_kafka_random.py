@@ -27,7 +27,7 @@ from streamydb.kafka.names import TopicNames
 from streamydb.kafka.next_records import NextRecord, NextRecords
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.read_model.progress import PartitionProgress, TopicProgress
-from streamydb.read_model.progress import Resolved as Progress
+from streamydb.read_model.progress import ResolvedPoint as Progress
 from streamydb.records import (
     Change,
     Resolved,

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from streamydb.cli.life import lines
+from streamydb.cli.explain import lines
 from streamydb.facade import create_app
 from streamydb.facade.about import About
 from streamydb.facade.auth import Caller

@@ -28,10 +28,10 @@ def test_the_first_record_that_names_a_fact_holds() -> None:
         b"no json",
         encoded(partitions=1),
         encoded(partitions=3, id_window=20),
-        encoded(id_window=30, constraints=False),
-        b'{"log": "L", "a later field": 1, "constraints": true}',
+        encoded(id_window=30),
+        b'{"log": "L", "a later field": 1}',
     ])  # fmt: skip
-    assert found == Founding(log="L", partitions=1, id_window=20, constraints=False)
+    assert found == Founding(log="L", partitions=1, id_window=20)
     with pytest.raises(ConfigurationError, match="newer release"):
         merged("L", [b'{"log": "L", "format": 2}'])
 
@@ -45,7 +45,7 @@ def test_every_topic_counts_of_which_a_record_says_that_it_lacks_changes() -> No
     40, "a log that has grown, a start without settings", "the recorded number, else refused"
 )
 def test_a_grown_log_keeps_the_partitions_it_was_founded_with() -> None:
-    known = Founding(log="L", partitions=1, id_window=20, digest_interval=1000, constraints=True)
+    known = Founding(log="L", partitions=1, id_window=20, digest_interval=1000)
     assert settled(Settings(database="bank"), known, log_with(3)) == msgspec.structs.replace(
         known, grouping="planner"
     )
@@ -68,7 +68,7 @@ def test_where_the_log_leaves_no_doubt_nothing_has_to_be_said() -> None:
     ("name", "value"), [("partitions", 3), ("id_window", 30), ("digest_interval", 2000)]
 )
 def test_what_contradicts_a_fact_is_refused(name: str, value: int) -> None:
-    known = Founding(log="L", partitions=1, id_window=20, digest_interval=1000, constraints=True)
+    known = Founding(log="L", partitions=1, id_window=20, digest_interval=1000)
     with pytest.raises(ConfigurationError, match=f"founded with {name}=.*leave --{name[:2]}"):
         settled(Settings.model_validate({"database": "bank", name: value}), known, log_with(3))
 
@@ -78,20 +78,14 @@ def test_another_grouping_is_no_other_database() -> None:
     settled(Settings(database="bank", grouping="single"), known, log_with(1))
 
 
-def test_an_option_of_earlier_releases_changes_nothing() -> None:
-    known = Founding(log="L", partitions=1, constraints=False)
-    found = settled(Settings(database="bank", constraints=True), known, log_with(1))
-    assert found.constraints is False
-
-
 def test_a_log_of_fewer_partitions_is_another_one() -> None:
     with pytest.raises(ConfigurationError, match="another cluster"):
         settled(Settings(database="bank"), Founding(log="L", partitions=3), log_with(1))
 
 
 def test_what_pipelines_told_of_their_settings_is_understood() -> None:
-    config = ShardConfig("bank", "i", 2, 3, 100, constraints=True, digest_interval=500)
+    config = ShardConfig("bank", "i", 2, 3, 100, digest_interval=500)
     assert of_terms("L", config.terms) == Founding(
-        log="L", partitions=3, id_window=100, digest_interval=500, constraints=True
+        log="L", partitions=3, id_window=100, digest_interval=500
     )
     assert of_terms("L", "") == Founding(log="L")

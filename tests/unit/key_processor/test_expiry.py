@@ -15,14 +15,13 @@ from simulator.log import SimulatedLog
 from streamydb import limits
 from streamydb.columns.blobs import Position
 from streamydb.columns.messages import Grant, KeyRemovals
-from streamydb.columns.output_rows import ChangeRows
 from streamydb.columns.plans import Life
 from streamydb.columns.readers import TO_EXECUTOR
 from streamydb.columns.shards import ShardConfig
+from streamydb.columns.value_rows import ChangeRows
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor import expiry, values
 from streamydb.key_processor.memory import MemoryValues
-from streamydb.records.begins import EVERYWHERE, Begins
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.order import LogRecord
 
@@ -33,12 +32,9 @@ Change = dict[str, Any]
 class Database:
     """A cluster that executes each record when it comes; ``at_once``: all of them in the end."""
 
-    def __init__(
-        self, grouping: str, shards: int = 2, *, at_once: bool = False, begins: Begins = EVERYWHERE
-    ) -> None:
-        """Begin empty; ``begins``: where rules begin."""
+    def __init__(self, grouping: str, shards: int = 2, *, at_once: bool = False) -> None:
+        """Begin empty."""
         self.log = SimulatedLog(random.Random(1), 1)
-        self.log.begins = begins
         config = ShardConfig("sim", f"{grouping} {shards}", shards, 1, 1000, grouping)
         self.cluster = Cluster(config, self.log, random.Random(1), crashes=0.0)
         self.at_once = at_once
@@ -238,32 +234,6 @@ def test_a_repeated_batch_brings_no_file_back(
     assert len(ends) > 20
     assert len(crashes) > 20
     assert cleared == []
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_plan_that_has_not_counted_what_ended_ends_it_all_the_same(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An earlier release has made it; crashes, lost files and late workers come in between."""
-    dice = random.Random(seed)
-    begin = expiry.Removals.begin
-
-    def uncounted(self_: expiry.Removals, *plan: Any) -> int:
-        ended = begin(self_, *plan)
-        if dice.random() < 0.5:
-            return ended
-        self_._blobs.delete("plan/ended")
-        return -1
-
-    monkeypatch.setattr(expiry.Removals, "begin", uncounted)
-    db = Database("planner", at_once=True)
-    db.cluster.crashes = 0.1
-    for number in range(30):
-        db.add(1_000 + number, put(f"k{number}", 1 + number % 5), put("stays"))
-        db.cluster.batch()
-    db.add(2_000)
-    ends = {c["key"] for c in db.changes() if c["op"] == "d"}  # a crash may have some written twice
-    assert ends == {f"k{number}" for number in range(30)}
 
 
 def test_a_plan_whose_ended_keys_are_lost_is_not_applied() -> None:

@@ -81,7 +81,7 @@ class Shards:
         plan: Plan = plan_transactions(released, earlier, self.shards)
         planned = PlannedRecords(plan, earlier, len(released))
         granter = Granter(shard, self.shards, self.values[shard], self.ids[shard])
-        self.slots = granter.read(released, planned, bounded=True)
+        self.slots = granter.read(released, planned)
         return granter.grant(released, planned, self.slots, None, 1 << 62)
 
     def end(self, grants: Grants, count: int, shard: int = 0, ts: int = 1_000) -> None:

@@ -48,7 +48,7 @@ class Database:
     def __init__(self, grouping: str, shards: int, values_bytes_max: int = 1 << 26) -> None:
         self.log = SimulatedLog(random.Random(1), 1)
         name = f"{grouping} {shards}"
-        config = ShardConfig("sim", name, shards, 1, 1_000, grouping, constraints=False)
+        config = ShardConfig("sim", name, shards, 1, 1_000, grouping)
         self.cluster = Cluster(config, self.log, random.Random(1), crashes=0.0)
         self.cluster.limit_plans(100_000)
         life = self.cluster.life

@@ -19,13 +19,12 @@ from simulator.log import SimulatedLog
 from streamydb import limits
 from streamydb.columns import program as p
 from streamydb.columns.hashing import KEY_SEED, hash_ragged
-from streamydb.columns.output_rows import ResultRows
 from streamydb.columns.plans import Life, PlanShape
 from streamydb.columns.readers import TO_SHARD, ToExecutor
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.sizes import Sizes, SizesState, class_of, tells, tells_of
 from streamydb.columns.table import Ragged, starts_of
-from streamydb.columns.value_rows import WrittenValues
+from streamydb.columns.value_rows import ResultRows, WrittenValues
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.idwindow import IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryValues

@@ -15,7 +15,6 @@ from streamydb.local.broker.config import (
     parse_properties,
     server_properties,
 )
-from streamydb.local.broker.embedded import EmbeddedBroker
 from streamydb.local.broker.ports import accepts, free_port, is_free
 from streamydb.local.broker.record import BrokerRecord, read_record, remove_record, write_record
 
@@ -51,21 +50,6 @@ def test_a_value_is_read_back_as_it_was_written(value: str) -> None:
     text = server_properties(Path("data"), 1, 2, {"x": value, "a =:b": "c"})
     assert text.isascii(), "Kafka reads Latin-1"
     assert (parse_properties(text)["x"], parse_properties(text)["a =:b"]) == (value, "c")
-
-
-def test_data_that_lie_where_kafka_misread_the_path_are_fetched(tmp_path: Path) -> None:
-    home = tmp_path / "jürgen"
-    wrong = tmp_path / "jÃ¼rgen" / "broker" / "data"
-    wrong.mkdir(parents=True)
-    (wrong / "meta.properties").touch()
-    broker = EmbeddedBroker(home)
-    data = home / "broker" / "data"
-    data.parent.mkdir(parents=True)
-    for _ in range(2):
-        broker._fetch_data()
-        assert [file.name for file in data.iterdir()] == ["meta.properties"]
-    assert not wrong.exists()
-    EmbeddedBroker(tmp_path / "plain")._fetch_data()
 
 
 JAAS = r"""

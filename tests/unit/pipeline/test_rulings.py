@@ -231,7 +231,6 @@ def test_what_was_told_is_not_ruled_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_backup_keeps_them(tmp_path: Path) -> None:
     folder = BackupFolder(tmp_path)
-    assert folder.rulings().faults == []
     folder.write_rulings(Rulings(FAULTS))
     assert BackupFolder(tmp_path).rulings().faults == sorted(FAULTS)
 

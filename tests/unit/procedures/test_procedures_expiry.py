@@ -1,4 +1,4 @@
-"""Procedures that say when keys end: what is stored and told, and what earlier releases did."""
+"""Procedures that say when keys end: what is stored and told."""
 
 from __future__ import annotations
 
@@ -23,16 +23,6 @@ def lease(db, key, ttl):
 
 def renew(db, key, ttl):
     db.touch(key, ttl_ms=ttl)
-
-def old(db, key):
-    try:
-        db.touch(key)
-    except AttributeError:
-        db.put(key, "kept")
-    try:
-        db.put(key, "ended", ttl_ms=None)
-    except TypeError:
-        return "an earlier release"
 """
 
 

@@ -15,7 +15,6 @@ from streamydb.procedures.core import declared_keys
 from streamydb.procedures.declare import DeclaredKeys, range_of
 from streamydb.procedures.scans import DeclaredRanges, named_bounds
 from streamydb.records import Rejection, Transaction, decode
-from streamydb.records.begins import EXPIRY, RANGES, Begins
 from streamydb.records.ranges import Range
 from tests.support.procedures import call, module_of, returned
 
@@ -125,24 +124,6 @@ def test_records_of_calls_with_ranges() -> None:
         ("too-many-keys", [{"prefix": f"{n}"} for n in range(limits.KEYS_PER_TRANSACTION_MAX)]),
     ):  # fmt: skip
         assert decode(record(ranges=ranges)) == Rejection(code, "t")
-    before = decode(record(ranges=named), ranges=False)
-    assert before == Rejection("invalid-transaction", "t")
-    assert isinstance(decode(record(), ranges=False), Transaction)
-
-
-def test_ranges_in_locks_and_calls_came_with_expiry() -> None:
-    """A release that knew those of checks and reads alone refused them."""
-    a = {"prefix": "a/"}
-    reads = b'{"id":"t","reads":[{"range":{"prefix":"a/"}}]}'
-    locks = b'{"id":"t","locks":[{"range":{"prefix":"a/"}}]}'
-    refused = Rejection("invalid-transaction", "t")
-    assert isinstance(decode(reads, expiry=False), Transaction)
-    for raw in (locks, record(ranges=[a])):
-        assert isinstance(decode(raw), Transaction)
-        assert decode(raw, expiry=False) == decode(raw, ranges=False) == refused
-    places = Begins({RANGES: {0: 5}, EXPIRY: {0: 9}})
-    assert [places.ranges_anywhere(0, offset) for offset in (4, 5, 8, 9)] == [False] * 3 + [True]
-    assert places.ranges_anywhere(1, 0)
 
 
 def test_a_token_must_be_allowed_to_read_a_range() -> None:

@@ -14,7 +14,7 @@ from streamydb.read_model import (
     Entry,
     ReadModel,
     ReadModelError,
-    Resolved,
+    ResolvedPoint,
     SnapshotAhead,
     SnapshotGone,
     SourceError,
@@ -32,7 +32,7 @@ from tests.support.strange import LATER, STRANGE
 
 def test_every_seq_of_the_past_can_be_read(model: ReadModel, topic: MemoryTopic) -> None:
     follow(model, topic)
-    assert model.latest() == Resolved(5, 50, {0: 6})
+    assert model.latest() == ResolvedPoint(5, 50, {0: 6})
     assert model.oldest() == 0
     expected: list[list[Entry]] = [
         [],
@@ -98,7 +98,7 @@ def test_times_name_seqs(model: ReadModel, topic: MemoryTopic) -> None:
 
 
 def test_an_empty_read_model_is_an_empty_database(model: ReadModel) -> None:
-    assert model.latest() == Resolved(0, 0, {})
+    assert model.latest() == ResolvedPoint(0, 0, {})
     with model.snapshot() as snapshot:
         assert (snapshot.seq, snapshot.ts_ms, snapshot.scan()) == (0, 0, [])
     with pytest.raises(SnapshotAhead) as caught:
@@ -135,10 +135,10 @@ def test_resolved_offsets_grow_and_never_go_back(model: ReadModel) -> None:
     ]:  # fmt: skip
         topic.append(partition, None, encode_resolved(ResolvedRecord(seq, 30, offsets)))
     follower = follow(model, topic)
-    assert model.latest() == Resolved(3, 30, {0: 4}), "what all partitions have said"
+    assert model.latest() == ResolvedPoint(3, 30, {0: 4}), "what all partitions have said"
     topic.append(1, None, encode_resolved(ResolvedRecord(3, 30, {"0": 8, "1": 3})))
     follower.step(0)
-    assert model.latest() == Resolved(3, 30, {0: 8, 1: 2})
+    assert model.latest() == ResolvedPoint(3, 30, {0: 8, 1: 2})
 
 
 def test_collected_snapshots_are_refused_and_say_what_is_left(

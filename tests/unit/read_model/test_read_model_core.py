@@ -9,7 +9,13 @@ from msgspec import Raw
 
 from streamydb.columns.addresses import bytes_at
 from streamydb.kafka.columns import OneRecord, RecordColumns
-from streamydb.read_model.core import PartitionProgress, Resolved, Retention, TopicProgress, plan
+from streamydb.read_model.core import (
+    PartitionProgress,
+    ResolvedPoint,
+    Retention,
+    TopicProgress,
+    plan,
+)
 from streamydb.read_model.rows import Ints, Row, row_bytes, unpack_row
 from streamydb.records import (
     Change,
@@ -57,8 +63,8 @@ def test_what_comes_after_its_resolved_record_is_only_compared() -> None:
 
 
 def test_nothing_is_resolved_without_partitions_and_copies_are_apart() -> None:
-    assert TopicProgress().resolved() == Resolved()
-    progress = TopicProgress("id", {0: PartitionProgress(1, Resolved(1, 1, {0: 1}))}, 5)
+    assert TopicProgress().resolved() == ResolvedPoint()
+    progress = TopicProgress("id", {0: PartitionProgress(1, ResolvedPoint(1, 1, {0: 1}))}, 5)
     copy = progress.copy()
     assert copy == progress
     copy.parts[0].position = 2
@@ -72,7 +78,7 @@ def test_nothing_is_resolved_without_partitions_and_copies_are_apart() -> None:
 def test_retention_counts_back_from_the_latest(
     seconds: float, seqs: float, bounds: tuple[int, int]
 ) -> None:
-    assert Retention(seconds, seqs).bounds(Resolved(100, 5000)) == bounds
+    assert Retention(seconds, seqs).bounds(ResolvedPoint(100, 5000)) == bounds
 
 
 @pytest.mark.parametrize("wrong", [-1, -0.5, math.nan])

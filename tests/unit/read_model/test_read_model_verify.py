@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from streamydb.cli import app
 from streamydb.read_model import (
     ChangesExpiredError,
-    Comparison,
+    ModelComparison,
     ReadModel,
     StoreFailedError,
     verify,
@@ -22,7 +22,7 @@ from tests.support.memory_topic import MemorySource, MemoryTopic
 from tests.support.read_model import SETTINGS, follow, resolve, rewritten, write
 
 
-def verdict(folder: Path, topic: MemoryTopic) -> Comparison:
+def verdict(folder: Path, topic: MemoryTopic) -> ModelComparison:
     return verify(folder / "model", SETTINGS, folder / "scratch", source=MemorySource(topic))
 
 
@@ -38,7 +38,7 @@ def test_a_sound_read_model_is_what_the_topic_says(
     tmp_path: Path, model: ReadModel, topic: MemoryTopic
 ) -> None:
     follow(model, topic)
-    assert verdict(tmp_path, topic) == Comparison(5, 1, [])
+    assert verdict(tmp_path, topic) == ModelComparison(5, 1, [])
 
 
 def test_one_that_is_behind_is_compared_where_it_is(
@@ -47,12 +47,12 @@ def test_one_that_is_behind_is_compared_where_it_is(
     follow(model, topic)
     write(topic, 0, 6, "c", "6")
     resolve(topic, 6)
-    assert verdict(tmp_path, topic) == Comparison(5, 1, [])
+    assert verdict(tmp_path, topic) == ModelComparison(5, 1, [])
 
 
 def test_an_empty_one_is_sound(tmp_path: Path, model: ReadModel, topic: MemoryTopic) -> None:
     assert model.latest().seq == 0
-    assert verdict(tmp_path, topic) == Comparison(0, 0, [])
+    assert verdict(tmp_path, topic) == ModelComparison(0, 0, [])
 
 
 def test_every_key_that_differs_is_named(
@@ -66,7 +66,7 @@ def test_every_key_that_differs_is_named(
     damage(model, "é".encode(), 6, None)
     damage(model, b"extra", 3, Row(b"extra", 3, 30, b"id3", b"1"))
     damage(model, b"m", 8, Row(b"m", 8, 81, b"id8", b"1"))
-    assert verdict(tmp_path, topic) == Comparison(9, 5, ["b", "extra", "m", "é"])
+    assert verdict(tmp_path, topic) == ModelComparison(9, 5, ["b", "extra", "m", "é"])
 
 
 @pytest.mark.parametrize("how", ["shorter", "zeros", "index", "gone", "list"])
@@ -109,12 +109,12 @@ def test_two_commands_at_once_do_not_meet(tmp_path: Path, monkeypatch: pytest.Mo
     command = ["read-model", "--verify", "--bootstrap", "127.0.0.1:9", "--folder"]
     made: list[Path] = []
 
-    def verified(_folder: Path, _settings: Settings, fresh: Path, **_: object) -> Comparison:
+    def verified(_folder: Path, _settings: Settings, fresh: Path, **_: object) -> ModelComparison:
         made.append(fresh)
         fresh.mkdir()
         if len(made) == 1:
             assert CliRunner().invoke(app, [*command, str(tmp_path / "model")]).exit_code == 0
-        return Comparison(1, fresh.exists(), [])
+        return ModelComparison(1, fresh.exists(), [])
 
     monkeypatch.setattr("streamydb.read_model.verify", verified)
     done = CliRunner().invoke(app, [*command, str(tmp_path / "model")])

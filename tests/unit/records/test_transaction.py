@@ -26,7 +26,7 @@ from streamydb.records import (
     keys,
     rejection,
 )
-from streamydb.records.depth import deeper_than, outermost_field
+from streamydb.records.values import deeper_than, outermost_field
 from tests.support.generators import JSON, PAYLOADS, TRANSACTIONS, as_bytes, damaged, mutated
 from tests.support.seeds import seeds
 

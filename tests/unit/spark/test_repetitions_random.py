@@ -1,4 +1,4 @@
-"""Streams of changes over drawn checkpoints, of any release, and topics that are made anew."""
+"""Streams of changes over drawn checkpoints, and topics that are made anew."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-import msgspec
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -32,16 +30,15 @@ class Event(NamedTuple):
 class Known:
     """The definition: every name that was seen in the topic, and up to where it is resolved.
 
-    ``topic``: None until somebody tells it. ``keyless``: names of a release that kept no keys.
+    ``topic``: None until somebody tells it.
     """
 
     topic: str | None = None
     resolved: int = 0
     names: set[Name] = field(default_factory=set)
-    keyless: set[tuple[int, int]] = field(default_factory=set)
 
     def copy(self) -> Known:
-        return replace(self, names=set(self.names), keyless=set(self.keyless))
+        return replace(self, names=set(self.names))
 
     def take(self, topic: str, events: list[Event]) -> list[Event] | None:
         """Return the events that come for the first time; None: the topic is another one."""
@@ -54,8 +51,7 @@ class Known:
                 self.resolved = max(self.resolved, event.seq)
                 continue
             name = (event.seq, event.number, event.key or "")
-            seen = name in self.names or name[:2] in self.keyless
-            if not seen and event.seq > self.resolved:
+            if name not in self.names and event.seq > self.resolved:
                 fresh.append(event)
                 self.names.add(name)
         return fresh
@@ -109,24 +105,6 @@ def taken(topic: str, state: State, events: list[Event], at: int) -> list[Event]
     return [Event(seq, number, key, False) for seq, number, key in zip(*names, strict=True)]
 
 
-def earlier(dice: random.Random, state: State, known: Known) -> None:
-    """Have the checkpoint be of an earlier release, which kept no topic, or no keys either."""
-    if state.kept is None:
-        return
-    above = sorted(name for name in known.names if name[0] > known.resolved)
-    keyless = [pair for pair in known.keyless if pair[0] > known.resolved]
-    pairs = sorted({*keyless, *(name[:2] for name in above)})
-    if dice.random() < 0.5:
-        packed = np.array(pairs, np.int64).tobytes() if pairs else b""
-        known.keyless, known.names = set(pairs), set()
-    else:
-        names = [*above, *((*pair, None) for pair in keyless)]
-        mark = (-1).to_bytes(8, "little", signed=True)
-        packed = mark + msgspec.msgpack.encode(names) if names else b""
-    known.topic = None
-    state.update((known.resolved, packed))
-
-
 def batches(dice: random.Random, events: list[Event]) -> Iterator[tuple[int, list[Event]]]:
     """Cut a topic into micro-batches; yield each with its first offset."""
     at = 0
@@ -139,7 +117,7 @@ def batches(dice: random.Random, events: list[Event]) -> Iterator[tuple[int, lis
 @pytest.mark.randomized
 @pytest.mark.parametrize("seed", range(60))
 def test_a_stream_gives_each_change_once_and_never_goes_on_with_another_topic(seed: int) -> None:
-    """It begins with a checkpoint of any release and time, which may be of another topic."""
+    """It begins with a checkpoint of any time, which may be of another topic."""
     dice = random.Random(seed)
     topics = [f"topic-{number}" for number in range(3)]
     logs = {name: drawn_topic(dice) for name in topics}
@@ -162,8 +140,6 @@ def test_a_stream_gives_each_change_once_and_never_goes_on_with_another_topic(se
             draw = dice.random()
             if draw < 0.1:
                 kept.append((State(state.kept), known.copy()))
-            elif draw < 0.2:
-                earlier(dice, state, known)
-            elif draw < 0.3:  # a query begins again with a checkpoint of that time
+            elif draw < 0.2:  # a query begins again with a checkpoint of that time
                 put_back, knew = dice.choice(kept)
                 state, known = State(put_back.kept), knew.copy()

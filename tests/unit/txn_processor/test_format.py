@@ -12,8 +12,8 @@ import pytest
 from streamydb import records as r
 from streamydb.columns import program as p
 from streamydb.columns.json_writer import json_strings
-from streamydb.columns.output_rows import ChangeRows, ReadValues, ResultRows
 from streamydb.columns.table import ChildRows, Ragged
+from streamydb.columns.value_rows import ChangeRows, ReadValues, ResultRows
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.records.change import ChangeOrigin, ChangeTransaction
 from streamydb.txn_processor.format import format_changes, format_results

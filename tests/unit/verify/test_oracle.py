@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from streamydb import limits
 from streamydb.records import Marker, canonical, encode_marker
-from streamydb.verify.oracle.core import Oracle
+from streamydb.verify.oracle.core import Oracle, replay, run
 from streamydb.verify.oracle.order import LogRecord
 from streamydb.verify.oracle.outputs import OutputRecord
-from streamydb.verify.oracle.replay import replay, run
 from tests.support.generators import PAYLOADS
 
 

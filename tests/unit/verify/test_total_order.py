@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamydb.records import Marker, encode_marker
+from streamydb.verify.oracle.core import replay
 from streamydb.verify.oracle.order import LogRecord, order, released
-from streamydb.verify.oracle.replay import replay
 
 Log = dict[int, list[LogRecord]]
 

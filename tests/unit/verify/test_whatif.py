@@ -15,10 +15,10 @@ from streamydb.errors import ConfigurationError
 from streamydb.procedures.modules import MemoryModules, ModuleRefused, compile_module, hash_of
 from streamydb.records.rulings import Rulings
 from streamydb.verify.whatif import (
-    Difference,
     History,
     OtherRules,
     Stretch,
+    WhatIfDifference,
     WhatIfError,
     WhatIfReport,
     rules_of,
@@ -59,11 +59,9 @@ class Source:
         return Rulings()
 
 
-def history(
-    records: list[bytes], *texts: str, constraints: bool = False, modules: Any = None
-) -> History:
+def history(records: list[bytes], *texts: str, modules: Any = None) -> History:
     held = modules or MemoryModules({hash_of(text.encode()): text.encode() for text in texts})
-    return History("shop", Source(records), {0: len(records)}, 1, 1000, constraints, held)
+    return History("shop", Source(records), {0: len(records)}, 1, 1000, held)
 
 
 def record(name: str, **parts: Any) -> bytes:
@@ -89,8 +87,8 @@ def put(name: str, key: str, value: Any) -> bytes:
 
 def asked(
     wanted: History, rules: OtherRules, first: int = 1, last: int | None = None
-) -> tuple[WhatIfReport, list[Difference]]:
-    found: list[Difference] = []
+) -> tuple[WhatIfReport, list[WhatIfDifference]]:
+    found: list[WhatIfDifference] = []
     report = whatif(wanted, rules, Stretch(first, last), found.append)
     return report, found
 
@@ -99,7 +97,7 @@ def replaced(text: str, name: str = "shop") -> OtherRules:
     return OtherRules({name: compile_module(name, text.encode())})
 
 
-def shown(found: list[Difference]) -> list[tuple[Any, ...]]:
+def shown(found: list[WhatIfDifference]) -> list[tuple[Any, ...]]:
     return [
         (d.seq, d.id, d.kind, d.before and json.loads(d.before), d.after and json.loads(d.after))
         for d in found
@@ -172,7 +170,7 @@ def test_a_constraint_counts_from_the_stretch_on_and_its_own_keys_are_no_differe
 def test_a_dropped_constraint_lets_through_what_it_refused() -> None:
     rule = {"name": "positive", "prefix": "acct/", "min": 0}
     log = [record("rule", constrain={"declare": rule}), put("a", "acct/1", -5)]
-    kept = history(log, constraints=True)
+    kept = history(log)
     assert asked(kept, rules_of({}, drop=["positive"]), 2)[1][0].after == (
         '{"status":"committed","code":null}'
     )
@@ -193,7 +191,7 @@ def test_a_constraint_that_is_not_there_is_not_dropped_and_where_it_comes_is_tol
 ) -> None:
     rule = {"name": "positive", "prefix": "acct/", "min": 0}
     declared = record("rule", constrain={"declare": rule})
-    kept = history([put("a", "acct/1", 1), declared, put("b", "acct/1", -5)], constraints=True)
+    kept = history([put("a", "acct/1", 1), declared, put("b", "acct/1", -5)])
     with pytest.raises(WhatIfError, match=told):
         asked(kept, rules_of({}, drop=[name, name]), first, last)
 

@@ -23,7 +23,7 @@ from streamydb.records import Transaction, canonical, decode
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.order import Ordered, released
 from streamydb.verify.oracle.outputs import OutputRecord
-from streamydb.verify.whatif import Difference, History, OtherRules, Stretch, rules_of, whatif
+from streamydb.verify.whatif import History, OtherRules, Stretch, WhatIfDifference, rules_of, whatif
 from tests.support.seeds import seeds
 from tests.support.states import Written, written
 from tools.golden import GoldenLog
@@ -78,7 +78,6 @@ def brute(
             value["procedures"] = {n: list(args) for n, args in module.procedures.items()}
             now.state[KEY] = canonical(value), now.state[KEY][1]
     if rule is not None:
-        now.constraints = True
         rest = {name: rule[name] for name in rule if name != "name"}
         before = json.loads(now.state.get("$constraints", (b"{}", 0))[0])
         rules = canonical({**before, rule["name"]: {**rest, "since": first - 1}})
@@ -116,7 +115,7 @@ def expected(found: list[tuple[Any, Any]], first: int) -> set[tuple[int, str]]:
     return kinds
 
 
-def hidden(difference: Difference) -> bool:
+def hidden(difference: WhatIfDifference) -> bool:
     """Whether a difference is one that the rewriting has, or hides."""
     if difference.kind in ("reason", "emitted"):
         return True
@@ -139,7 +138,7 @@ def test_brute_force_finds_the_same(seed: int) -> None:
     made, dice = written(seed), random.Random(f"what if {seed}")
     source = GoldenLog(made.log.partitions)
     history = History(
-        "sim", source, source.ends(), made.config.partitions, made.config.id_window, False, MODULES
+        "sim", source, source.ends(), made.config.partitions, made.config.id_window, MODULES
     )
     end = len(released(made.log.partitions, made.config.partitions))
     first = dice.choice([1, dice.randint(1, end)])
@@ -149,7 +148,7 @@ def test_brute_force_finds_the_same(seed: int) -> None:
     rules = rules_of({}, [rule] if rule else [])
     if module is not None:
         rules = OtherRules({"sim": module}, rules.constrain)
-    found: list[Difference] = []
+    found: list[WhatIfDifference] = []
     report = whatif(history, rules, Stretch(first, last), found.append)
     wanted, was, now = brute(made, module, rule, first, last)
     assert {(d.seq, d.kind) for d in found if d.kind != "value" and not hidden(d)} == expected(
@@ -169,7 +168,7 @@ def _from_a_state(
     history: History,
     rules: OtherRules,
     stretch: tuple[int, int],
-    found: list[Difference],
+    found: list[WhatIfDifference],
 ) -> None:
     """With a state to begin with the answer is the same."""
     if stretch[0] == 1:
@@ -178,9 +177,9 @@ def _from_a_state(
     state = state_of(made, history, near)
     begun = History(
         history.database, history.source, history.ends, history.partitions, history.id_window,
-        history.constraints, history.modules, lambda _: state,
+        history.modules, lambda _: state,
     )  # fmt: skip
-    again: list[Difference] = []
+    again: list[WhatIfDifference] = []
     report = whatif(begun, rules, Stretch(*stretch), again.append)
     assert again == found
     assert report.started_at == near
@@ -193,7 +192,7 @@ def test_something_differed_and_something_did_not() -> None:
         made = written(seed)
         source = GoldenLog(made.log.partitions)
         history = History("sim", source, source.ends(), made.config.partitions,
-                          made.config.id_window, False, MODULES)  # fmt: skip
+                          made.config.id_window, MODULES)  # fmt: skip
         rules = OtherRules({"sim": compile_module("sim", REPLACEMENT)}, ())
         counts.append(whatif(history, rules, Stretch()).differing)
     assert any(counts)

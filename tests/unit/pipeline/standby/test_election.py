@@ -8,7 +8,7 @@ import pytest
 
 from streamydb.pipeline.standby.actions import Say, Times
 from streamydb.pipeline.standby.core import Member
-from streamydb.records.control import Beat, Following, Handover, LeaderClaim, decode_message
+from streamydb.records.control import Beat, Following, Handover, LeaderClaim
 from tests.support.room import Room
 
 
@@ -175,36 +175,6 @@ def test_a_standby_that_led_last_leads_again_after_a_restart_of_all() -> None:
         again.replay(message)
     said = [action.message for action in again.begin(0) if isinstance(action, Say)]
     assert [type(message) for message in said] == [LeaderClaim]
-
-
-def test_messages_of_the_earlier_release_are_understood() -> None:
-    place = b'"log":"l","pipeline":"p","name":"n","terms":"t","format":1'
-    beat = decode_message(b'{"kind":"beat",%b,"epoch":2,"resolved":7,"read":9}' % place)
-    assert isinstance(beat, Beat)
-    assert (beat.executed, beat.said_ms) == (-1, 0)
-    member = Member("l", "me", "", standby=True)
-    said = member.begin(0)
-    member.hear(said[1].message if isinstance(said[1], Say) else beat, 10)
-    member.hear(beat, 20)
-    member.progress(7, 9, 30)
-    assert member.is_ready(40)
-
-
-def test_one_of_the_earlier_release_that_is_not_ready_is_not_waited_for() -> None:
-    """It never claims, so that all who leave it the lead would claim at the same time."""
-    room = Room(a=False, b=True)
-    room.begin("a", "b")
-    room.reach("a", 1_000)
-    room.pass_ms(1_000)
-    room.reach("b", 10)
-    room.down.add("a")
-    early = Following(
-        log="log", pipeline="id-x", name="x", epoch=1, resolved=500, lag_ms=9_000, ready=False
-    )
-    for _ in range((Times().alone + 2_000) // 500):
-        room.do("b", room.members["b"].hear(early, room.now))
-        room.pass_ms(500)
-    assert room.leaders() == ["a", "b"]
 
 
 @pytest.mark.fault(42, "two with older states, one of which led, and was relieved", "not ready")

@@ -66,18 +66,6 @@ def test_the_furthest_of_those_that_are_ready_is_asked() -> None:
     assert best.name == "c"
 
 
-def test_one_of_the_earlier_release_is_not_believed_before_it_has_shown_it() -> None:
-    """It calls itself ready for its first five seconds, whatever it has executed."""
-    standbys = Standbys("")
-    standbys.take(told(500))
-    standbys.take(says("b", 0, ready=True, said_ms=0))
-    assert standbys.best() is None
-    assert "lacks 500 transactions" in standbys.refusal()
-    standbys.take(told(600))
-    standbys.take(says("b", 500, ready=True, said_ms=0))
-    assert standbys.best() is not None
-
-
 class Deaf:
     """The shared topics with a standby that takes over when it is asked for the second time."""
 

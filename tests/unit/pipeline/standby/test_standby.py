@@ -306,7 +306,7 @@ def test_terms_are_what_changes_verdicts_or_digests() -> None:
     assert ShardConfig("bank", "b", 1, 1, 100, "single", name="standby").terms == terms
     for other in (
         ShardConfig("bank", "a", 2, 1, 100), ShardConfig("bank", "a", 1, 2, 100),
-        ShardConfig("bank", "a", 1, 1, 101), ShardConfig("bank", "a", 1, 1, 100, constraints=True),
+        ShardConfig("bank", "a", 1, 1, 101),
         ShardConfig("bank", "a", 1, 1, 100, digest_interval=1_000),
     ):  # fmt: skip
         assert other.terms != terms, other
