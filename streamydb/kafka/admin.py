@@ -29,26 +29,6 @@ from streamydb.errors import ConfigurationError
 from streamydb.kafka.clients import ContactedAdmin
 from streamydb.kafka.connection import metadata, passes
 
-__all__ = [
-    "EARLIEST",
-    "HIGHEST",
-    "LATEST",
-    "TIMEOUT_S",
-    "TopicDescription",
-    "TopicIdentity",
-    "TopicsError",
-    "answers",
-    "change_settings",
-    "cluster",
-    "count_partitions",
-    "delete_before",
-    "describe_topics",
-    "identity_of",
-    "is_told",
-    "list_offsets",
-    "wait_until",
-]
-
 TIMEOUT_S = 30.0
 """How long one request may take."""
 
@@ -177,7 +157,6 @@ def change_settings(admin: ContactedAdmin, changes: Mapping[str, Mapping[str, st
 
 
 def _entries(settings: Mapping[str, str | None]) -> list[ConfigEntry]:
-    """Changes of settings as Kafka wants them."""
     unset, put = AlterConfigOpType.DELETE, AlterConfigOpType.SET
     return [
         ConfigEntry(name, value or "", incremental_operation=unset if value is None else put)
@@ -194,7 +173,6 @@ def _has(entry: ConfigEntry | None, value: str | None) -> bool:
 def _offsets(
     admin: ContactedAdmin, name: str, parts: Iterable[int], spec: OffsetSpec
 ) -> tuple[int, ...]:
-    """Return an offset of every partition."""
     listed = list_offsets(admin, name, parts, spec)
     return tuple(listed[part].offset for part in sorted(listed))
 

@@ -10,8 +10,6 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, KafkaException, M
 from streamydb.errors import StreamyError
 from streamydb.kafka.clients import BULK, appender
 
-__all__ = ["Delivered", "Placed", "TopicAppender"]
-
 
 class Placed(NamedTuple):
     """The place of a record that was appended.
@@ -46,7 +44,6 @@ class TopicAppender:
     def __init__(
         self, connection: Mapping[str, str], topic: str, error: type[StreamyError]
     ) -> None:
-        """Nothing is sent yet."""
         self._producer = appender(connection, BULK, topic)
         self._topic = topic
         self._error = error
@@ -54,11 +51,9 @@ class TopicAppender:
         self.advice = "run the same command again, it goes on where it was"
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        """Wait until all is safe, unless the body has failed."""
         if kind is None and (self._producer.flush(_FLUSH_S) or self.fault):
             raise self._failed()
 

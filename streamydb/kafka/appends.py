@@ -14,16 +14,6 @@ from streamydb.kafka.connection import PURGE_QUEUE, Contact
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.records import Marker, Rejection, decode
 
-__all__ = [
-    "AppendError",
-    "AppendUnknownError",
-    "Appended",
-    "TransactionRefusedError",
-    "encode",
-    "explain",
-]
-
-
 _NEVER_APPENDED: Final = {
     PURGE_QUEUE, UNKNOWN_PARTITION, UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_MSG,
@@ -49,7 +39,6 @@ class TransactionRefusedError(AppendError):
     """
 
     def __init__(self, code: str, message: str) -> None:
-        """Keep the reason `code` beside the message."""
         super().__init__(message)
         self.code = code
 
@@ -99,7 +88,6 @@ def _to_json(transaction: Mapping[str, Any]) -> bytes:
 
 
 def _too_large(size: int) -> TransactionRefusedError:
-    """Return the error of a record above the limit."""
     shown = f"{size} bytes, " if size else ""
     msg = f"the transaction has {shown}more than {TRANSACTION_BYTES_MAX} bytes: split it"
     return TransactionRefusedError(TRANSACTION_TOO_LARGE, msg)

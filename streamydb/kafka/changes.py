@@ -22,10 +22,6 @@ from streamydb.kafka.source import ChangesExpiredError, Fetched, SourceError, To
 if TYPE_CHECKING:
     from streamydb.kafka.librdkafka import ColumnReader, Failure
 
-__all__ = [
-    "BATCH_RECORDS_MAX", "GONE", "HOPELESS", "PARTITIONS_CHECK_S", "KafkaSource",
-]  # fmt: skip
-
 BATCH_RECORDS_MAX: Final = 5_000
 """Records handed over at once: what comes of more does not stay in a processor's cache."""
 
@@ -159,5 +155,4 @@ class KafkaSource:
         return []
 
     def _error(self, what: str) -> SourceError:
-        """An error that names topic and broker."""
         return SourceError(f"{self._topic} at {self._connection['bootstrap.servers']}: {what}")

@@ -29,10 +29,6 @@ from streamydb.kafka.topic_plans import (
 )
 from streamydb.limits import PARTITIONS_MAX
 
-__all__ = [
-    "Severity", "TopicProblem", "changes_grew", "changes_lack", "changes_problems", "check", "mend"
-]  # fmt: skip
-
 Severity = Literal["error", "warning"]
 """An error keeps the database from starting, a warning does not."""
 
@@ -56,7 +52,6 @@ class TopicProblem:
     setting: tuple[str, str] | None = None
 
     def __str__(self) -> str:
-        """Return one line for a person."""
         return f"{self.severity}: {self.topic}: {self.what}. Fix: {self.fix}"
 
 
@@ -165,8 +160,6 @@ def mend(client_config: Mapping[str, str], problems: Iterable[TopicProblem]) -> 
 def _check_settings(
     names: TopicNames, topic: TopicDescription, bootstrap: str
 ) -> Iterator[TopicProblem]:
-    """Check the settings that the database's promises rest on."""
-
     def problem(what: str, name: str, value: str, severity: Severity = "error") -> TopicProblem:
         fix = _alter(bootstrap, topic.name, name, value)
         return TopicProblem(topic.name, what, fix, severity, (name, value))
@@ -265,7 +258,6 @@ def _check_copies(topic: TopicDescription, brokers: int, bootstrap: str) -> Iter
 def _check_partitions(
     names: TopicNames, found: Mapping[str, TopicDescription], shards: int | None
 ) -> Iterator[TopicProblem]:
-    """Check the numbers of partitions that have a meaning."""
     log = found.get(names.transactions)
     if log is not None and log.partitions > PARTITIONS_MAX:
         what = f"it has {log.partitions} partitions, {PARTITIONS_MAX} is the most"

@@ -31,34 +31,6 @@ from streamydb.kafka.connection import Contact
 if TYPE_CHECKING:
     from streamydb.kafka.librdkafka import ColumnReader
 
-__all__ = [
-    "BAD_COMPRESSION",
-    "BULK",
-    "CHANGES",
-    "CLOCK_SKEW_MS",
-    "COPY",
-    "COPY_RECORD_BYTES_MAX",
-    "FOLLOWING",
-    "LOG",
-    "MESSAGES",
-    "MSG_TIMED_OUT",
-    "NEXT_RECORDS",
-    "PARTITION_EOF",
-    "PROGRESS",
-    "SHARED",
-    "UNKNOWN_PARTITION",
-    "UNKNOWN_TOPIC",
-    "WHOLE_TOPICS",
-    "ContactedAdmin",
-    "ContactedConsumer",
-    "ContactedProducer",
-    "Kind",
-    "administrator",
-    "appender",
-    "column_reader",
-    "reader",
-]
-
 Kind: TypeAlias = Mapping[str, str | float | bool]
 """What sets one use of a client apart: options of confluent-kafka."""
 
@@ -206,7 +178,6 @@ class _Contacted:
     """A client that knows why it cannot connect."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        """Connect in the background."""
         self.contact = Contact(config)
         super().__init__({**config, "error_cb": self.contact})  # type: ignore[call-arg]
 

@@ -14,8 +14,6 @@ from streamydb.kafka.admin import HIGHEST, list_offsets
 from streamydb.kafka.clients import ContactedAdmin
 from streamydb.records.times import duration, moment
 
-__all__ = ["AHEAD_MS_MAX", "LogTime", "log_time"]
-
 AHEAD_MS_MAX: Final = 2_000
 """How far the log may be ahead of a clock; Kafka and this machine may differ a little."""
 

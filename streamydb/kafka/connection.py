@@ -18,21 +18,6 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from streamydb.errors import ConfigurationError
 
-__all__ = [
-    "PURGE_QUEUE",
-    "Answer",
-    "Contact",
-    "Mistake",
-    "RefusedError",
-    "answer_of",
-    "is_transient",
-    "listens",
-    "metadata",
-    "mistake_of",
-    "passes",
-    "watermarks",
-]
-
 PURGE_QUEUE: Final = KafkaError._PURGE_QUEUE  # noqa: SLF001 - Confluent's spelling
 
 ATTEMPT_S: Final = 1.0

@@ -9,8 +9,6 @@ from streamydb.kafka.admin import TopicDescription, TopicsError, cluster, descri
 from streamydb.kafka.clients import administrator
 from streamydb.kafka.names import TopicNames
 
-__all__ = ["Copies", "choose", "copies_for"]
-
 _COPIES: Final = 3
 _INSYNC: Final = 2
 

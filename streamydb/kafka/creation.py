@@ -36,19 +36,6 @@ from streamydb.kafka.topic_plans import (
 from streamydb.kafka.upkeep import is_synced, set_sync
 from streamydb.limits import PARTITIONS_MAX
 
-__all__ = [
-    "add_connect",
-    "add_shared",
-    "changes_begun",
-    "create",
-    "delete",
-    "describe",
-    "existing",
-    "grow",
-    "log_id",
-    "reshard",
-]
-
 
 def create(
     client_config: Mapping[str, str],
@@ -338,5 +325,4 @@ def _leads(admin: ContactedAdmin, name: str, topic: TopicMetadata) -> bool:
 
 
 def _missing(name: str, database: str) -> str:
-    """Say that a topic is missing and how to make it."""
     return f"the topic {name} is missing: run `streamydb create --database {database}`"

@@ -12,8 +12,6 @@ from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import TopicReader
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["ShardDigests", "ToldDigest", "beside", "last_digests"]
-
 _WINDOW_RECORDS: Final = 2_000
 
 

@@ -14,8 +14,6 @@ from streamydb.kafka.connection import passes
 from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.kafka.receiving import REQUEST_S
 
-__all__ = ["TopicEnds"]
-
 _RETRY_S: Final = 0.05
 
 
@@ -29,7 +27,6 @@ class TopicEnds:
     """
 
     def __init__(self, connection: Mapping[str, str]) -> None:
-        """Nothing is asked yet."""
         self._consumer: Any = reader(connection, FOLLOWING)
 
     def look(self, topic: str, known: Sequence[int] = ()) -> dict[int, int]:
@@ -72,7 +69,6 @@ class TopicEnds:
         return {each.partition: each.offset for each in told}
 
     def _numbers(self, topic: str) -> tuple[int, ...]:
-        """The partitions of a topic."""
         found = self._consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
         if found.error is not None or not found.partitions:
             raise KafkaException(found.error or KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))

@@ -27,8 +27,6 @@ from streamydb.kafka.librdkafka import Failure
 from streamydb.kafka.loop_taker import LoopTaker
 from streamydb.settings import Settings
 
-__all__ = ["TopicFollower"]
-
 _POLL_S: Final = 0.25
 _PROBE_S: Final = 1.0
 _GROWTH_S: Final = 30.0
@@ -195,7 +193,6 @@ class TopicFollower(Generic[_Rows]):
             self.fault = "Kafka does not answer"
 
     def _probe(self) -> None:
-        """Find out whether Kafka answers again."""
         with suppress(KafkaException):
             self._partitions_now()
             self.fault = self._refusal
@@ -210,7 +207,6 @@ class TopicFollower(Generic[_Rows]):
                 self._taker.reach(dict.fromkeys(new, 0))
 
     def _partitions_now(self) -> set[int]:
-        """The partitions that the topic has."""
         self._admin = self._admin or administrator(self._connection)
         found = self._admin.list_topics(self._topic, timeout=_PROBE_S)
         return set(found.topics[self._topic].partitions)

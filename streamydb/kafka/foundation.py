@@ -27,8 +27,6 @@ from streamydb.records.begins import NOWHERE, Begins
 from streamydb.records.formats import FORMAT, UNREADABLE, later_format
 from streamydb.records.generation import FIRST, generation_of
 
-__all__ = ["FACTS", "Founding", "facts_of", "merged", "recall", "record", "renew"]
-
 FACTS: Final = ("partitions", "id_window", "digest_interval", "constraints", "grouping")
 """The names of the facts."""
 
@@ -173,7 +171,6 @@ def renew(connection: Mapping[str, str], database: str, log: str, topic_id: str)
 
 
 def _append(connection: Mapping[str, str], topic: str, value: bytes) -> None:
-    """Write a record and wait until it is safe."""
     told: list[KafkaError | None] = []
     producer = appender(connection, MESSAGES, topic)
     producer.produce(

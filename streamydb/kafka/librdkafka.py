@@ -29,8 +29,6 @@ from streamydb.errors import ConfigurationError
 from streamydb.kafka.columns import NO_KEY, NO_VALUE, Ints, RecordColumns
 from streamydb.kafka.connection import Contact
 
-__all__ = ["ColumnReader", "Failure", "Taken", "compile_kernels", "library_path"]
-
 _CONSUMER: Final = 1
 _OK: Final = 0
 _TEXT_BYTES: Final = 512
@@ -156,12 +154,10 @@ class ColumnReader:
             threading.Thread(target=self._end, name=_ENDING, daemon=True).start()
 
     def __del__(self) -> None:
-        """Close it, if its owner has not."""
         if hasattr(self, "_closed") and not sys.is_finalizing():
             self.close()
 
     def _made(self, config: Mapping[str, Any]) -> int:
-        """A new handle."""
         library, text = _library(), ctypes.create_string_buffer(_TEXT_BYTES)
         conf = library.conf_new()
         library.conf_set_error_cb(conf, self._told)
@@ -185,7 +181,6 @@ class ColumnReader:
         return max(0, int(found))
 
     def _note(self, _handle: int, code: int, reason: bytes, _opaque: int) -> None:
-        """Take note of an error of a connection."""
         self.contact(KafkaError(code, reason.decode(errors="replace")))
 
     def _end(self) -> None:

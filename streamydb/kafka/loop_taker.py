@@ -12,8 +12,6 @@ from typing import Any, Final, Generic, TypeVar
 
 from streamydb.kafka.errors import LogFaultError
 
-__all__ = ["LoopTaker"]
-
 _HANDED_MAX: Final = 4
 """Batches that wait until the event loop takes them."""
 
@@ -85,7 +83,6 @@ class LoopTaker(Generic[_Rows]):
         self._moved = asyncio.Event()
 
     def _call(self, function: Callable[..., object], *args: Any) -> None:
-        """Have the event loop call a function."""
         with suppress(RuntimeError):  # the loop is closed: nobody needs it
             self._loop.call_soon_threadsafe(function, *args)
 

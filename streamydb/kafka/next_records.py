@@ -14,8 +14,6 @@ from streamydb.kafka.errors import KafkaException, KafkaUnavailableError
 from streamydb.kafka.receiving import REQUEST_S, assign, at_end, receive
 from streamydb.settings import Settings
 
-__all__ = ["NextRecord", "NextRecords"]
-
 _POLL_S: Final = 0.1
 _BATCH: Final = 100
 
@@ -43,7 +41,6 @@ class NextRecords:
     """
 
     def __init__(self, settings: Settings, topic: str) -> None:
-        """Nothing is asked yet."""
         self._settings = settings
         self._topic = topic
         self._lock = threading.Lock()

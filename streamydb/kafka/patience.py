@@ -15,8 +15,6 @@ from typing import Final, TypeVar
 from streamydb.errors import StreamyError
 from streamydb.kafka.connection import is_transient, listens
 
-__all__ = ["Patience", "StopRequestedError"]
-
 log = logging.getLogger("streamydb")
 
 _AGAIN_S: Final = 0.2
@@ -49,7 +47,6 @@ class Patience:
         note: Callable[[str | None], None] = lambda _: None,
         addresses: str | None = None,
     ) -> None:
-        """Nothing has been asked."""
         self._addresses = addresses
         self._stopped = stopped
         self._note = note

@@ -16,10 +16,6 @@ from streamydb.records import Change, Resolved
 from streamydb.records.expiry import is_removal
 from streamydb.settings import Settings
 
-__all__ = [
-    "ChangesEnds", "Written", "look", "look_at", "offsets_json", "written", "written_until"
-]  # fmt: skip
-
 _WINDOW_RECORDS: Final = 2_000
 """Records at the end of a partition that are looked at first; then more, until one is resolved."""
 

@@ -33,8 +33,6 @@ from streamydb.records.gears import GearStatus
 if TYPE_CHECKING:
     from confluent_kafka import Message as Record
 
-__all__ = ["PRESENT_S", "Seen", "doubtful", "heard", "seen"]
-
 PRESENT_S: Final = 30.0
 """For how long a pipeline counts as running after it was heard: three beats of one that is alone.
 """
@@ -66,7 +64,6 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """Which of its gears leads; None: it has not told. A real-time gear is heard by itself, too."""
 
     def __str__(self) -> str:
-        """Return a line for people."""
         who = self.name or f"without a name (checkpoint {self.pipeline[:8]})"
         state = self.role if self.role == "leading" or self.ready else f"{self.role}, not ready"
         gear = "" if self.gear is None else f", gear {self.gear.gear}"
@@ -162,7 +159,6 @@ def seen(connection: Mapping[str, str], database: str, own: Collection[str] = ()
 
 
 def _messages(records: Iterable[Record]) -> list[tuple[int, Message]]:
-    """The messages among records, each with its append time."""
     said: list[tuple[int, Message]] = []
     for record in records:
         try:

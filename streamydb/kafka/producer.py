@@ -21,8 +21,6 @@ from streamydb.kafka.connection import PURGE_QUEUE, Contact
 from streamydb.kafka.names import TopicNames
 from streamydb.settings import Settings
 
-__all__ = ["OnDelivery", "Producer"]
-
 _LOG = logging.getLogger("streamydb")
 
 TIMEOUT_S = 120.0
@@ -67,7 +65,6 @@ class Producer:
         linger_ms: float = 2,
         validate: bool = True,
     ) -> None:
-        """Connect in the background; the first append tells whether that worked."""
         self._topic = TopicNames(settings.database).transactions
         self._timeout_s = timeout_s
         self._validate = validate
@@ -218,11 +215,9 @@ class Producer:
             self._thread.join()
 
     def __enter__(self) -> Self:
-        """Return the producer itself."""
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Close."""
         self.close()
 
     def _telling(
@@ -318,11 +313,9 @@ class Producer:
             self._tell_dropped(dropped)
 
     def _wake_up(self) -> None:
-        """Have the callbacks served at once."""
         if not self._wake.is_set():
             self._wake.set()
 
 
 def _beside(headers: Mapping[str, bytes] | None) -> dict[str, Any]:
-    """Headers as an argument of the client; none are none."""
     return {"headers": dict(headers)} if headers else {}

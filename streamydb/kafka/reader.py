@@ -94,11 +94,9 @@ class TopicReader:
         self._consumer = reader(connection, WHOLE_TOPICS, eof=True)
 
     def __enter__(self) -> Self:
-        """The reader itself."""
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        """Close the connection."""
         self._consumer.close()
 
     def partitions(self) -> list[int]:
@@ -249,14 +247,12 @@ class TopicReader:
         return Span(low, high)
 
     def _forbidden(self) -> ReadingError:
-        """The error to raise when this user lacks the right."""
         return ReadingError(
             f"this user may not read {self.topic} at {self._bootstrap}: grant it the rights of its "
             "role (`streamydb acls`)"
         )
 
     def _unreachable(self, error: KafkaError) -> ReadingError:
-        """The error to raise when the broker does not serve us."""
         return ReadingError(
             f"the Kafka broker at {self._bootstrap} did not answer about {self.topic} "
             f"({error.str()}): start it (`streamydb up`) or name another one with --bootstrap"

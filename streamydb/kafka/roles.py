@@ -24,8 +24,6 @@ from streamydb.kafka.admin import answers
 from streamydb.kafka.clients import administrator
 from streamydb.kafka.names import TopicNames
 
-__all__ = ["ROLES", "AccessRole", "Grant", "apply", "commands", "grants"]
-
 
 class AccessRole(NamedTuple):
     """A part of a database, or a kind of user.
@@ -214,13 +212,11 @@ def apply(client_config: Mapping[str, str], database: str, role: str, principal:
 
 
 def _said(grant: Grant) -> str:
-    """An operation in words."""
     names = f"{grant.resource}s that begin with" if grant.prefixed else grant.resource
     return f"{grant.operation} {names} {grant.name}"
 
 
 def _binding(grant: Grant, principal: str) -> AclBinding:
-    """An operation as Confluent's client takes it."""
     pattern = ResourcePatternType.PREFIXED if grant.prefixed else ResourcePatternType.LITERAL
     return AclBinding(
         _TYPES[grant.resource],

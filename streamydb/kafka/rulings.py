@@ -23,8 +23,6 @@ from streamydb.records.ruling_records import (
 )
 from streamydb.records.rulings import Book, Fault, Rulings, ruling_of
 
-__all__ = ["RulingTopic", "RulingsError", "aborted_before", "rulings"]
-
 
 class RulingsError(StreamyError):
     """A ruling could not be written."""
@@ -44,7 +42,6 @@ class RulingTopic:
     def __init__(
         self, connection: Mapping[str, str], database: str, log_id: str, begins: Begins
     ) -> None:
-        """Nothing is read yet."""
         self._connection = connection
         self._names = TopicNames(database)
         self._log = log_id

@@ -17,8 +17,6 @@ from streamydb.kafka.names import TopicNames
 from streamydb.kafka.receiving import assign, receive
 from streamydb.records.control import Message, decode_message, encode_message
 
-__all__ = ["MESSAGES_MAX", "DigestRecord", "SharedTopics", "SharedTopicsError"]
-
 MESSAGES_MAX: Final = 500_000
 """So many of the last messages are read for who leads: half a day of a leader with a standby, of
 seven days that are kept.

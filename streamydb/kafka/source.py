@@ -8,8 +8,6 @@ from typing import NamedTuple, Protocol
 from streamydb.errors import ReadModelError
 from streamydb.kafka.columns import RecordColumns
 
-__all__ = ["ChangesExpiredError", "ChangesTopic", "Fetched", "SourceError", "Topic", "TopicSpan"]
-
 
 class TopicSpan(NamedTuple):
     """Offsets of a partition: the first that is still there, and one past the last."""

@@ -11,8 +11,6 @@ import logging
 from streamydb.errors import RecordError
 from streamydb.records import Change, Resolved, decode_change, is_strange_change
 
-__all__ = ["ChangeRecords", "Strangers"]
-
 _log = logging.getLogger(__name__)
 
 
@@ -27,7 +25,6 @@ class Strangers:
     """
 
     def __init__(self, topic: str) -> None:
-        """None has come yet."""
         self._topic = topic
         self.count = 0
 

@@ -23,7 +23,6 @@ class StreamOrder:
     """Takes the records of a topic as they come; gives those of one stream, each once."""
 
     def __init__(self, stream: str, after: tuple[int, int] = (0, 0)) -> None:
-        """Begin after the place (seq, index)."""
         self.place = after
         self._stream = stream.encode()
 

@@ -8,8 +8,6 @@ from typing import NamedTuple
 from streamydb.kafka.admin import EARLIEST, HIGHEST, LATEST, cluster, list_offsets
 from streamydb.kafka.clients import administrator
 
-__all__ = ["LogTails", "TailStart", "find_starts"]
-
 
 class TailStart(NamedTuple):
     """The offset at which the tail of a partition begins.
@@ -56,7 +54,6 @@ class LogTails:
     """The tails of the partitions: how far they have been read, and what they hold."""
 
     def __init__(self, starts: list[TailStart]) -> None:
-        """Begin at the starts."""
         self._starts = starts
         self._begun = [False] * len(starts)
         self._unread = {n for n, start in enumerate(starts) if start.offset < start.end}

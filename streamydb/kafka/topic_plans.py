@@ -10,11 +10,6 @@ from streamydb.kafka.clients import COPY_RECORD_BYTES_MAX
 from streamydb.kafka.names import TopicNames
 from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
 
-__all__ = [
-    "COMPRESSION", "LEFT_LOADING", "LOADING", "RECORD_BYTES_MAX", "STAMPS", "UNPACKED", "TopicPlan",
-    "check_bounds", "connect_plan", "plans_of", "refuse_differences",
-]  # fmt: skip
-
 RECORD_BYTES_MAX = 1_048_588
 """`max.message.bytes` of every topic: the largest batch of records that a broker takes."""
 
@@ -141,7 +136,6 @@ def refuse_differences(plans: Iterable[TopicPlan], found: Mapping[str, TopicDesc
 
 
 def _differences(plan: TopicPlan, topic: TopicDescription) -> Iterator[str]:
-    """Name the differences between a plan and a topic."""
     grown = plan.name.endswith(".results") and topic.partitions > plan.partitions
     if topic.partitions != plan.partitions and not grown:
         yield f"partitions: {topic.partitions}, asked for {plan.partitions}"

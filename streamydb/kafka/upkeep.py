@@ -16,8 +16,6 @@ from streamydb.kafka.admin import (
 from streamydb.kafka.clients import administrator
 from streamydb.kafka.names import TopicNames
 
-__all__ = ["drop_before", "is_synced", "keep_until_read", "set_sync"]
-
 _SYNC = "flush.messages"
 _EVERY_RECORD = "1"
 

@@ -23,8 +23,6 @@ from pathlib import Path
 from streamydb.local.jars import cache_folder, spark_jars
 from streamydb.local.java import find_java
 
-__all__ = ["TRAINING", "archive", "java_options"]
-
 TRAINING = "STREAMYDB_CLASS_DATA_TRAINING"
 """Names the folder into which the JVMs write their archives as they end, while they are made."""
 

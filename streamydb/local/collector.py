@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Final
 
-__all__ = ["keep_all", "no_collection", "often_collected"]
-
 _EVERY_S: Final = 10.0
 _KEPT_AFTER: Final = 6
 _WHOLE_AFTER: Final = 180

@@ -14,8 +14,6 @@ from typing import Final, NamedTuple
 
 from streamydb.errors import ConfigurationError, StreamyError
 
-__all__ = ["HeldLock", "file_lock", "lock_at_once", "sync", "write_whole"]
-
 _DRAFT: Final = ".draft"
 _ABANDONED_S: Final = 3_600
 

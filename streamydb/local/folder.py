@@ -126,7 +126,6 @@ class DatabaseFolder:
     """
 
     def __init__(self, home: Path, database: str) -> None:
-        """Name the folder; nothing is created."""
         self.folder = home / "databases" / database
         self.checkpoint = self.folder / "checkpoint"
         self.status_file = self.folder / "status.json"

@@ -33,19 +33,6 @@ from streamydb.local.ivy_output import failure, parse_line
 from streamydb.local.java import JavaError, find_java
 from streamydb.local.resources import shipped_file
 
-__all__ = [
-    "CONFIGURATIONS",
-    "FetchProgress",
-    "JarsError",
-    "cache_folder",
-    "cached",
-    "class_path",
-    "coordinates",
-    "main",
-    "resolve",
-    "spark_jars",
-]
-
 CONFIGURATIONS = ("pipeline", "broker")
 """The configurations of the manifest: Spark's additions, and the embedded Kafka broker."""
 

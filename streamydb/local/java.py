@@ -13,8 +13,6 @@ from pathlib import Path
 
 from streamydb.errors import ConfigurationError
 
-__all__ = ["JAVA_VERSION_MIN", "Java", "JavaError", "find_java", "java_home", "parse_version"]
-
 JAVA_VERSION_MIN = 17
 """The oldest Java that Spark 4.2 and Kafka 4.1 run on."""
 

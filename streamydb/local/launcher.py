@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["Birth", "LocalProcess", "ProcessError", "birth_of", "end", "process_of", "wait_until"]
-
 CREATED_TOLERANCE_S: Final = 0.05
 """Creation times that differ by no more than this many seconds are those of one process."""
 
@@ -104,7 +102,6 @@ class LocalProcess:
         user: str | None = None,
         append: bool = False,
     ) -> None:
-        """Start it."""
         self.name = name
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -126,11 +123,9 @@ class LocalProcess:
             raise
 
     def __enter__(self) -> Self:
-        """It runs already."""
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Stop it."""
         self.stop()
 
     @property

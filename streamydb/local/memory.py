@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     import psutil
 
-__all__ = ["BROKER", "JVM", "WORKERS", "PartMemory", "memory_bytes", "memory_of"]
-
 BROKER: Final = "broker"
 JVM: Final = "Spark's JVM"
 WORKERS: Final = "Python workers"
@@ -112,7 +110,6 @@ def _mb(sizes: Iterable[int]) -> float:
 
 
 def _processes(home: Path, folder: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """Yield all processes with the name of their part."""
     from streamydb.local import processes
     from streamydb.local.broker import find_broker
     from streamydb.local.folder import CONNECT, FACADE, PIPELINE, READ_MODEL

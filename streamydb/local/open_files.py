@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import resource
 
-__all__ = ["take_file_handles"]
-
 
 def take_file_handles(wanted: int) -> int:
     """Raise this process's limit of open files to what it needs, if possible.

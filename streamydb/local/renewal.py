@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["compiles", "renew"]
-
 _RENEWED: Final = "STREAMYDB_RENEWED"
 """Names the process that was begun anew: it is not done twice, where no cache can be kept."""
 

@@ -21,8 +21,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["scratch", "scratch_folder", "sweep"]
-
 _PREFIX: Final = "streamydb-scratch-"
 
 _PRIVATE: Final = 0o700
@@ -70,7 +68,6 @@ def scratch(
 
 
 def _made(base: Path | None, prefix: str, mode: int) -> tuple[Path, int]:
-    """A new folder, and its lock."""
     while True:
         folder = (base or Path(tempfile.gettempdir())) / f"{prefix}{uuid.uuid4().hex[:8]}"
         folder.mkdir(mode)

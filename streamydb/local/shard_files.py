@@ -30,11 +30,6 @@ from streamydb.columns.blobs import Position
 from streamydb.columns.program import ENTRY
 from streamydb.columns.scans import Scan, end_name, ends_at, first_name, size_of
 
-__all__ = [
-    "FileIdTables", "LmdbSnapshot", "LmdbValues", "mapped_tables", "own_caches",
-    "remove_other_incarnations", "shard_folder",
-]  # fmt: skip
-
 _IN_USE: Final = "in-use"
 """A file in the folder of an incarnation, locked by the pipeline that runs."""
 
@@ -72,7 +67,6 @@ class LmdbValues:
     """A shard's values in an LMDB file (`streamydb.key_processor.value_store.ValueStore`)."""
 
     def __init__(self, folder: Path) -> None:
-        """Open or create the file in ``folder``."""
         self._env, self._values, self._about, self._ends = _environment(folder)
         self._slow = False
 
@@ -102,7 +96,6 @@ class LmdbValues:
         return found
 
     def _load_together(self, at: Position, keys: Sequence[bytes]) -> list[bytes | None] | None:
-        """Load keys in several threads."""
         each = max(1, -(-len(keys) // _THREADS))
         parts = [keys[start : start + each] for start in range(0, len(keys), each)]
         whole: list[bytes | None] = []
@@ -221,7 +214,6 @@ class LmdbSnapshot:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Open the file in ``folder``, which is there."""
         env, self._values, self._about, self._ends = _environment(folder)
         self._txn = env.begin(self._values)
 
@@ -314,7 +306,6 @@ class FileIdTables:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Take the tables in ``folder``, until `close`."""
         self._folder = folder / "ids"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._own: dict[str, npt.NDArray[Any]] | None = None

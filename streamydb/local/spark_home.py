@@ -15,8 +15,6 @@ from typing import Final
 
 from streamydb.local.jars import cache_folder
 
-__all__ = ["spark_home"]
-
 _LINKED: Final = ("bin", "jars")
 
 

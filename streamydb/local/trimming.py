@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Trimmer", "Usage", "few_arenas", "give_back", "trim_when_idle"]
-
 _ARENAS: Final = "MALLOC_ARENA_MAX"
 _ARENAS_MAX: Final = "2"
 

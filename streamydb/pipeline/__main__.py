@@ -18,8 +18,6 @@ from streamydb.pipeline.launch import launched
 from streamydb.pipeline.small import SMALL_MAX_OFFSETS, SMALL_SPARK
 from streamydb.settings import Settings
 
-__all__ = ["main", "parse"]
-
 
 def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
     """The configuration that the arguments and the environment give.

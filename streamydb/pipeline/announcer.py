@@ -16,8 +16,6 @@ from streamydb.kafka.clients import PROGRESS, appender
 from streamydb.kafka.errors import KafkaException
 from streamydb.key_processor.state import NOT_YET
 
-__all__ = ["Announcer"]
-
 log = logging.getLogger("streamydb.pipeline")
 
 _CLOSE_S = 2.0
@@ -33,17 +31,14 @@ class Announcer:
     """
 
     def __init__(self, connection: Mapping[str, str], topic: str, partitions: int) -> None:
-        """Connect in the background."""
         self._producer = appender(connection, PROGRESS, topic)
         self._topic = topic
         self._partitions = partitions
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Wait a moment for what is under way."""
         self._producer.flush(_CLOSE_S)
 
     def announce(self, resolves: str | None) -> None:

@@ -7,8 +7,6 @@ import threading
 from abc import ABC, abstractmethod
 from typing import Final, Self
 
-__all__ = ["Background"]
-
 log = logging.getLogger("streamydb.pipeline")
 
 _AGAIN_S: Final = 10.0
@@ -24,12 +22,10 @@ class Background(ABC):
     """
 
     def __init__(self, name: str) -> None:
-        """Nothing runs yet."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep_on, name=name, daemon=True)
 
     def __enter__(self) -> Self:
-        """Start."""
         self._thread.start()
         return self
 
@@ -38,7 +34,6 @@ class Background(ABC):
         self._stop.set()
 
     def _keep_on(self) -> None:
-        """Run until that returns."""
         while not self._stop.is_set():
             try:
                 self._run()

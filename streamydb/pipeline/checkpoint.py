@@ -24,8 +24,6 @@ from streamydb.local.file_lock import HeldLock
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.lease import Objects, StoreLease, locked
 
-__all__ = ["Checkpoint", "HadoopObjects", "StoreCheckpoint", "opened"]
-
 _CONDITIONAL: Final = "fs.option.create.conditional.overwrite"
 _QUERY: Final = "query"
 _LOGS: Final = ("query/offsets", "query/commits")
@@ -102,7 +100,6 @@ class _FolderCheckpoint:
     """
 
     def __init__(self, lock: HeldLock) -> None:
-        """Take the lock on it."""
         self._lock = lock
 
     @property
@@ -229,7 +226,6 @@ class StoreCheckpoint:
     """
 
     def __init__(self, objects: Objects, copy: Path, lease: StoreLease) -> None:
-        """Copy our files."""
         self._lease = lease
         self._objects = objects
         self._copy = copy

@@ -9,8 +9,6 @@ from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam
 from streamydb.pipeline.spool import NO_SPOOL, Spool
 from streamydb.txn_processor.outputs import Records
 
-__all__ = ["blocks_for", "paired"]
-
 _BLOCK = Seam("pipeline", HANDED_IN, "a block")
 _RECORDS = Seam("pipeline", HANDED_ON, "records")
 _ARROW_BYTES_MAX: Final = (1 << 31) - 1

@@ -11,8 +11,6 @@ from streamydb.limits import PLAN_RECORDS_MAX
 from streamydb.records.gears import database_obstacle
 from streamydb.settings import Settings
 
-__all__ = ["PipelineConfig", "default_local"]
-
 
 @dataclass(frozen=True, slots=True)
 class PipelineConfig:

@@ -35,8 +35,6 @@ from typing import Final
 from streamydb.local.open_files import take_file_handles
 from streamydb.local.renewal import compiles, renew
 
-__all__ = ["EarlyDaemon", "main"]
-
 _SOCKET: Final = "STREAMYDB_DAEMON_SOCKET"
 """Names the file of the socket on which a daemon that was started early waits."""
 

@@ -23,8 +23,6 @@ from streamydb.local.file_lock import write_whole
 from streamydb.records import seq_in
 from streamydb.records.rulings import Fault, Place, Suspects, TooLate, faults_in
 
-__all__ = ["Desk", "EarlierRulings", "note_told"]
-
 log = logging.getLogger("streamydb.pipeline")
 
 _TOLD: Final = "told.json"
@@ -72,7 +70,6 @@ class Desk:
     def __init__(
         self, topic: RulingTopic, connection: Mapping[str, str], database: str, told: EarlierRulings
     ) -> None:
-        """Nothing has failed yet."""
         self._topic = topic
         self._connection = connection
         self._database = database

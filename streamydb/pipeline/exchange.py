@@ -23,8 +23,6 @@ from pyspark import TaskContext
 from streamydb.local.file_lock import write_whole
 from streamydb.pipeline.spool import Spool, SpoolError
 
-__all__ = ["Exchange", "Given", "task_number"]
-
 _LOOK_S: Final = (0.0002, 0.002)
 """How long a task that waits sleeps between two looks, at first and at last."""
 

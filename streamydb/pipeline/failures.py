@@ -12,8 +12,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamydb.local.disk import full_disk
 from streamydb.pipeline.repair import REBUILD
 
-__all__ = ["explain", "failure_of"]
-
 _RUNBOOK: Final = "see docs/operations.md"
 _GONE: Final = (
     "were deleted before the pipeline had read them; nothing is skipped "

@@ -19,8 +19,6 @@ from streamydb.kafka.upkeep import drop_before, keep_until_read
 from streamydb.pipeline.background import Background
 from streamydb.pipeline.repair import offsets_of
 
-__all__ = ["KEPT_MS", "FeedbackKeeper", "read_by_all"]
-
 log = logging.getLogger("streamydb.pipeline")
 
 KEPT_MS: Final = 86_400_000
@@ -58,7 +56,6 @@ class FeedbackKeeper(Background):
         checkpoint: Path,
         pull: Callable[[], None] = lambda: None,
     ) -> None:
-        """Nothing runs yet."""
         super().__init__("streamydb-feedback")
         self._connection = connection
         self._topic = topic
@@ -66,7 +63,6 @@ class FeedbackKeeper(Background):
         self._pull = pull
 
     def _run(self) -> None:
-        """Repair the settings that an earlier release left, then delete now and then."""
         self._try(self._mend)
         wait_s = _FIRST_S
         while not self._stop.wait(wait_s):

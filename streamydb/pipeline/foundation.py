@@ -24,8 +24,6 @@ from streamydb.records.begins import Begins
 from streamydb.records.control import decode_message
 from streamydb.settings import Settings
 
-__all__ = ["begun", "founded", "of_terms", "settled"]
-
 log = logging.getLogger("streamydb.pipeline")
 
 _BINDING: Final = ("partitions", "id_window", "digest_interval")
@@ -166,7 +164,6 @@ def _told(connection: Mapping[str, str], database: str, known_log: str) -> Itera
 
 
 def _refuse(settings: Settings, known: Founding) -> None:
-    """Refuse options and environment that contradict what is known."""
     for name in _BINDING:
         fact = getattr(known, name)
         if fact is None or name not in settings.model_fields_set:

@@ -18,8 +18,6 @@ from streamydb.kafka.clients import ContactedAdmin, administrator
 from streamydb.kafka.errors import KafkaException
 from streamydb.pipeline.background import Background
 
-__all__ = ["GrowthWatch"]
-
 _INTERVAL_S: Final = 10.0
 _ANSWER_S: Final = 5.0
 
@@ -45,7 +43,6 @@ class GrowthWatch(Background):
         known: tuple[str, int],
         made_anew: Callable[[str], str],
     ) -> None:
-        """Nothing runs yet."""
         super().__init__("streamydb-growth")
         self.failure: str | None = None
         self._connection = connection
@@ -54,7 +51,6 @@ class GrowthWatch(Background):
         self._made_anew = made_anew
 
     def _run(self) -> None:
-        """Look until it has grown, or is another one."""
         admin = administrator(self._connection)
         while self.failure is None and not self._stop.wait(_INTERVAL_S):
             with suppress(KafkaException, TopicsError):  # Kafka is away: it is asked again

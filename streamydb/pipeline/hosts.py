@@ -50,20 +50,6 @@ from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.outputs import Output, Records, Rows, formatted
 from streamydb.txn_processor.parser import Routed, parse_feedback, parse_transactions
 
-__all__ = [
-    "BLOCK_SCHEMA",
-    "GRANT_SCHEMA",
-    "OUTPUT_SCHEMA",
-    "RECORD_SCHEMA",
-    "ExchangingExecutor",
-    "Executor",
-    "Explode",
-    "GatherStep",
-    "Parser",
-    "ShardStep",
-    "SparkBlobs",
-]
-
 BLOCK_SCHEMA: Final = "token INT, dest INT, seq BIGINT, block BINARY"
 GRANT_SCHEMA: Final = f"{BLOCK_SCHEMA}, ignored BIGINT, resolves STRING"
 OUTPUT_SCHEMA: Final = f"{BLOCK_SCHEMA}, cpu_us BIGINT"
@@ -156,7 +142,6 @@ class SparkBlobs:
     """Named blobs in a MapState, in parts of 8 MiB; the first part begins with their number."""
 
     def __init__(self, state: Any) -> None:
-        """Wrap a MapState of (name, part) -> data."""
         self._state = state
         self._parts: dict[str, int] = {}
 
@@ -266,7 +251,6 @@ class ShardStep:
         own: tuple[ShardConfig, int, SparkBlobs, LmdbValues, FileIdTables, Life],
         blocks: Iterable[bytes],
     ) -> Iterator[Emitted[ToExecutor]] | Iterator[Emitted[ToGatherer]]:
-        """Return the step of the shard, which is made of its ``own`` things."""
         if self._config.grouping == "single":
             single = SingleShard(*own)
             single.require_log(self._ends)
@@ -326,7 +310,6 @@ class Executor:
         rulings: Rulings = NO_RULINGS,
         spool: Spool = NO_SPOOL,
     ) -> None:
-        """As `GatherStep`."""
         self._config = config
         self._spool = spool
         self._processor = TransactionProcessor(
@@ -369,7 +352,6 @@ class ExchangingExecutor:
         rulings: Rulings,
         spool: Spool,
     ) -> None:
-        """As `GatherStep`; ``spool`` has a folder."""
         self._config = config
         self._spool = spool
         rest = changes_partitions, modules, rulings
@@ -440,7 +422,6 @@ class Explode:
     """mapInArrow: blocks of records to records."""
 
     def __init__(self, config: ShardConfig, spool: Spool = NO_SPOOL) -> None:
-        """Name the topics of ``config``."""
         self._config = config
         self._spool = spool
 

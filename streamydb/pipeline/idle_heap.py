@@ -18,8 +18,6 @@ from pyspark import SparkContext
 from streamydb.pipeline.adaptive import BatchSize
 from streamydb.pipeline.background import Background
 
-__all__ = ["IDLE_LOOKS", "Heap", "IdleHeap", "spark_heap"]
-
 log = logging.getLogger("streamydb.pipeline")
 
 _LOOK_S: Final = 5.0

@@ -25,8 +25,6 @@ from pyspark.sql import SparkSession
 
 from streamydb.errors import StreamyError
 
-__all__ = ["EarlyJvm", "Jvm", "JvmEndedError"]
-
 _OUT_OF_MEMORY: Final = 52
 """Exit code of Spark when Java's heap is used up."""
 
@@ -169,7 +167,6 @@ class Jvm:
 
 
 def _reason(code: int) -> str:
-    """An exit code in words."""
     number = -code if code < 0 else code - _SIGNALLED
     if number == signal.SIGKILL:
         return "killed (SIGKILL), by somebody or by the system because memory ran out (see `dmesg`)"

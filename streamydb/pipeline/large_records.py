@@ -31,8 +31,6 @@ from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.repair import begins_of, offsets_of
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["LargeRecord", "heap_is_used_up", "largest", "note", "with_room"]
-
 log = logging.getLogger("streamydb.pipeline")
 
 _HEAPS: Final = ("spark.driver.memory", "spark.executor.memory")
@@ -180,7 +178,6 @@ def _spark_settings(config: PipelineConfig, record: LargeRecord) -> dict[str, st
 
 
 def _given(config: PipelineConfig) -> dict[str, str]:
-    """Return Spark's settings as a start has them."""
     return {**spark_defaults(), **config.spark_conf}
 
 

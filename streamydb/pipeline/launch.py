@@ -27,8 +27,6 @@ from streamydb.pipeline.session import (
 )
 from streamydb.pipeline.small import SMALL_JAVA
 
-__all__ = ["SparkLaunch", "launched"]
-
 log = logging.getLogger("streamydb.pipeline")
 
 
@@ -47,7 +45,6 @@ class SparkLaunch:
         abandon: Callable[[], None],
         daemon: EarlyDaemon | None = None,
     ) -> None:
-        """Begin."""
         self._make = make
         self._abandon = abandon
         self._daemon = daemon

@@ -28,8 +28,6 @@ from streamydb.kafka.patience import StopRequestedError
 from streamydb.local.file_lock import HeldLock, lock_at_once
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["EXPIRES_S", "LOST_S", "CheckpointTakenError", "Objects", "StoreLease", "locked"]
-
 log = logging.getLogger("streamydb.pipeline")
 
 EXPIRES_S: Final = 30.0
@@ -112,7 +110,6 @@ class StoreLease:
         stopped: Callable[[float], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is taken yet."""
         self._objects = objects
         self.url = url
         self._stopped = stopped
@@ -125,7 +122,6 @@ class StoreLease:
         self._lost: str | None = None
 
     def __enter__(self) -> Self:
-        """Take it, and renew it from now on in a thread of its own."""
         self.take()
         self._renewing = threading.Thread(
             target=self._renew_on, name="streamydb-lease", daemon=True
@@ -134,7 +130,6 @@ class StoreLease:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Release it, if it is still held and the store can be reached."""
         self._done.set()
         if self._renewing is not None:  # or a renewal under way would take the release back
             self._renewing.join(_ENDING_S_MAX)

@@ -71,8 +71,6 @@ from streamydb.pipeline.standby.core import Member
 from streamydb.records.begins import Begins
 from streamydb.sorter.log_end import LogEnd
 
-__all__ = ["run"]
-
 log = logging.getLogger("streamydb.pipeline")
 
 
@@ -142,7 +140,6 @@ def run(config: PipelineConfig, launch: SparkLaunch) -> int:
 
 
 def _run(parts: Parts, checkpoint: Checkpoint, launch: SparkLaunch) -> int:
-    """Find the database, then execute it."""
     found = parts.patience.ask(lambda: _find(parts.config))
     of = found.database
     with own_caches(found.config.local, of.database, of.incarnation):
@@ -348,7 +345,6 @@ def _growth(found: _Found, coordinator: Coordinator) -> GrowthWatch:
 def _gear(
     parts: Parts, found: _Found, spark: SparkSession, coordinator: Coordinator, obstacle: str | None
 ) -> RealTimeGear | None:
-    """Return a real-time gear beside the query, unless there is an ``obstacle``."""
     config, database, said = found.config, found.database, parts.status.status
 
     def micro_batch() -> Reach:

@@ -17,8 +17,6 @@ from streamydb.records.marker import Marker, decode_marker, encode_marker
 from streamydb.sequencer.core import Sequencer
 from streamydb.settings import Settings
 
-__all__ = ["MarkerSession", "MarkerStatus", "State"]
-
 State = Literal["new", "starting", "idle", "waiting", "degraded", "stopped"]
 """What a marker loop does: `idle` writes nothing, `waiting` writes, `degraded` retries Kafka."""
 
@@ -51,7 +49,6 @@ class MarkerStatus:
     """
 
     def __init__(self, name: str) -> None:
-        """Nothing has been done yet."""
         self.name = name
         self.state: State = "new"
         self.rounds = self.markers = self.records = 0
@@ -70,7 +67,6 @@ class MarkerSession:
         stop: threading.Event,
         clock_ms: Callable[[], int],
     ) -> None:
-        """Connect in the background."""
         self._loop = loop
         self._stop = stop
         self._clock_ms = clock_ms
@@ -195,7 +191,6 @@ class MarkerSession:
         self._loop.rounds += 1
 
     def _read(self, timeout_s: float) -> None:
-        """Take in what has come, waiting up to `timeout_s` seconds for the first record."""
         batch = receive(self._consumer, _BATCH, timeout_s)
         while batch:
             for message in batch:
@@ -203,7 +198,6 @@ class MarkerSession:
             batch = receive(self._consumer, _BATCH, 0) if len(batch) == _BATCH else []
 
     def _observe(self, message: Any) -> None:
-        """Take in one record."""
         number = message.partition()
         if at_end(message):
             if self._tail is not None:

@@ -15,15 +15,12 @@ from streamydb.local.signals import stop_event
 from streamydb.pipeline.marker_session import MarkerSession, MarkerStatus
 from streamydb.settings import Settings
 
-__all__ = ["MarkerLoop", "run"]
-
 _STOP_S = 3.0
 _BACKOFF_MIN_S = 0.1
 _BACKOFF_MAX_S = 5.0
 
 
 def _wall_clock_ms() -> int:
-    """Return the time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -46,7 +43,6 @@ class MarkerLoop(MarkerStatus):
         name: str | None = None,
         clock_ms: Callable[[], int] = _wall_clock_ms,
     ) -> None:
-        """Start nothing yet."""
         super().__init__(name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
         self._settings = settings
         self._clock_ms = clock_ms
@@ -70,11 +66,9 @@ class MarkerLoop(MarkerStatus):
         self.state = "stopped"
 
     def __enter__(self) -> Self:
-        """Start."""
         return self.start()
 
     def __exit__(self, *_error: object) -> None:
-        """Stop."""
         self.stop()
 
     def _run(self) -> None:
@@ -92,7 +86,6 @@ class MarkerLoop(MarkerStatus):
                 backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
 
     def _note_failure(self, error: Exception) -> None:
-        """Show a failure to those who watch."""
         self.failures += 1
         self.state = "degraded"
         told = error.args[0] if isinstance(error, KafkaException) else error

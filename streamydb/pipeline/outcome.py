@@ -19,8 +19,6 @@ from streamydb.pipeline.restarts import RestartedQuery
 from streamydb.pipeline.run import RunningQuery
 from streamydb.pipeline.session import LOCAL_DIR, LOCAL_DIRS
 
-__all__ = ["after_jvm", "wait"]
-
 log = logging.getLogger("streamydb.pipeline")
 _POLL_S = 0.2
 _JVM_END_S = 3.0
@@ -121,12 +119,10 @@ def _failed(running: RunningQuery, parts: Parts) -> int:
 
 
 def _spark_folders(query: StreamingQuery) -> list[Path]:
-    """The folders of Spark's own files on this machine."""
     settings = query._jsq.sparkSession().conf()  # noqa: SLF001 - PySpark shows no session
     told = os.environ.get(LOCAL_DIRS) or settings.get(LOCAL_DIR, tempfile.gettempdir())
     return [Path(each) for each in told.split(",")]
 
 
 def _by_shutdown(message: str) -> bool:
-    """Return True if a query failed because its JVM was told to end."""
     return any(told in message for told in _SHUTDOWNS)

@@ -12,8 +12,6 @@ from streamydb.pipeline.progress import PipelineMetrics, StatusWriter
 from streamydb.pipeline.reports import PartReports
 from streamydb.pipeline.shutdown import Ending
 
-__all__ = ["Parts"]
-
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -32,6 +30,5 @@ class Parts:
     reports: PartReports = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make the reports of the part, which go into the status and the metrics."""
         reports = PartReports(self.config.name, self.status, self.metrics)
         object.__setattr__(self, "reports", reports)

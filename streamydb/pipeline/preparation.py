@@ -19,8 +19,6 @@ from streamydb.records.marker import decode_marker
 from streamydb.sorter.log_end import LogEnd, mark_of
 from streamydb.sorter.state import PartitionState
 
-__all__ = ["log_ends", "require_rest", "require_same_history", "resume"]
-
 log = logging.getLogger("streamydb.pipeline")
 
 _STATE: Final = "the state that it begins with"

@@ -28,8 +28,6 @@ from streamydb.local.launcher import birth_of
 from streamydb.pipeline.adaptive import BatchSize
 from streamydb.pipeline.standby.position import PipelinePosition
 
-__all__ = ["GearMetrics", "PipelineMetrics", "ProgressListener", "StatusWriter"]
-
 log = logging.getLogger("streamydb.pipeline")
 
 
@@ -302,7 +300,6 @@ def _durations(progress: dict[str, Any]) -> str:
 
 
 def _lag(source: dict[str, Any]) -> int:
-    """Records of the log that have not been read, from the source's own offsets."""
     ends, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
     return sum(max(0, latest[q] - ends.get(q, 0)) for q in latest)
 

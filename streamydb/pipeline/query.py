@@ -40,8 +40,6 @@ from streamydb.procedures.folder import FolderModules
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import LogEnd
 
-__all__ = ["build_query"]
-
 _SOURCE_OPTIONS: Final = {
     "startingOffsets": "earliest",
     "failOnDataLoss": "true",

@@ -20,11 +20,6 @@ from streamydb.pipeline.repair import REBUILD
 from streamydb.records.formats import UNREADABLE
 from streamydb.settings import Settings
 
-__all__ = [
-    "lack_beginning", "made_anew", "read_record", "recorded_config", "require_own",
-    "require_same_changes", "require_same_log",
-]  # fmt: skip
-
 _RECORD: Final = CHECKPOINT_RECORD
 _LOG: Final = "log-id"
 _CHANGES: Final = "changes-id"

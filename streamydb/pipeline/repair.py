@@ -22,8 +22,6 @@ from streamydb.errors import ConfigurationError
 from streamydb.local.file_lock import write_whole
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["REBUILD", "Resumption", "begins_of", "mend", "offsets_of"]
-
 REBUILD: Final = (
     "run `streamydb rebuild`: it sets the checkpoint aside and rebuilds from the log, or from a "
     "backup (docs/operations.md, 'A damaged checkpoint')"
@@ -163,7 +161,6 @@ class _Query:
         return self._is_log(self.offsets.get(batch))
 
     def _is_log(self, path: Path | None) -> bool:
-        """Return True if a file of offsets or a commit is there and whole."""
         if path is None or not _is_whole(path, self._known):
             return False
         first, *rest = path.read_bytes().split(b"\n")

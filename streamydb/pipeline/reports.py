@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from streamydb.pipeline.progress import PipelineMetrics, StatusWriter
     from streamydb.pipeline.standby.report import StandbyReport
 
-__all__ = ["PartReports"]
-
 
 class PartReports:
     """Tells which part a pipeline has: it leads if one of its gears leads.
@@ -27,7 +25,6 @@ class PartReports:
     """
 
     def __init__(self, name: str, status: StatusWriter, metrics: PipelineMetrics) -> None:
-        """Nothing is known yet."""
         self._name = name
         self._status = status
         self._metrics = metrics

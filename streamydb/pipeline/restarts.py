@@ -10,8 +10,6 @@ from streamydb.pipeline.desk import Desk
 from streamydb.pipeline.failures import failure_of
 from streamydb.pipeline.run import RunningQuery
 
-__all__ = ["RestartedQuery"]
-
 log = logging.getLogger("streamydb.pipeline")
 
 
@@ -49,7 +47,6 @@ class RestartedQuery:
     """
 
     def __init__(self, start: Callable[[int], RunningQuery], member: _Member, desk: Desk) -> None:
-        """Nothing runs yet; it is being started."""
         self._start = start
         self._member = member
         self._desk = desk

@@ -9,8 +9,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-__all__ = ["spark_hash", "tokens"]
-
 # The seed of Spark's own `hash`, by which it partitions a shuffle.
 _SEED: Final = 42
 _MASK: Final = 0xFFFFFFFF

@@ -13,8 +13,6 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["RunningQuery", "mark_between_batches", "may_end"]
-
 log = logging.getLogger("streamydb.pipeline")
 
 _LOOK_S: Final = 0.002
@@ -38,7 +36,6 @@ class RunningQuery:
     """
 
     def __init__(self, query: StreamingQuery) -> None:
-        """Take over a query that has been started."""
         self.query = query
         self._engine: Any = query._jsq.streamingQuery()  # noqa: SLF001 - Spark has no other way
 

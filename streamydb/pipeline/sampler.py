@@ -21,8 +21,6 @@ from streamydb.pipeline.background import Background
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.settings import Settings
 
-__all__ = ["SAMPLE_S", "LogSampler"]
-
 _LOG = logging.getLogger("streamydb.pipeline")
 
 SAMPLE_S: Final = 5.0
@@ -56,7 +54,6 @@ class LogSampler(Background):
         return self if self._settings.metrics_port is None else super().__enter__()
 
     def __exit__(self, *_error: object) -> None:
-        """Stop."""
         super().__exit__()
         if self._thread.is_alive():
             self._thread.join(1)

@@ -27,24 +27,6 @@ from streamydb.local.trimming import few_arenas
 from streamydb.pipeline.daemon import EarlyDaemon
 from streamydb.pipeline.jvm import EarlyJvm
 
-__all__ = [
-    "DRIVER_OPTIONS",
-    "GEAR_SLOTS",
-    "LOCAL_DIR",
-    "LOCAL_DIRS",
-    "PIPELINED",
-    "STORE_SETTINGS",
-    "SparkProcesses",
-    "driver_options",
-    "forget_defaults",
-    "on_one_machine",
-    "session",
-    "start_processes",
-    "task_slots",
-    "with_retries",
-    "with_slots",
-]
-
 log = logging.getLogger("streamydb.pipeline")
 
 STORE_SETTINGS: Final = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["SMALL_JAVA", "SMALL_MAX_OFFSETS", "SMALL_SPARK"]
-
 SMALL_MAX_OFFSETS: Final = 20_000
 """Most transactions read in one micro-batch."""
 

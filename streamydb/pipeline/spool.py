@@ -26,8 +26,6 @@ from pyspark import TaskContext
 from streamydb.columns.encoding import Part
 from streamydb.errors import StreamyError
 
-__all__ = ["NO_SPOOL", "Spool", "SpoolError", "SpoolWriter"]
-
 _LEAST_BYTES: Final = 1 << 16
 """A block of fewer bytes Spark copies in less time than it takes to make a file."""
 
@@ -116,7 +114,6 @@ class SpoolWriter:
     """The large blocks of one task, in one file, which is made for the first of them."""
 
     def __init__(self, folder: Path | None, least: int) -> None:
-        """As `Spool`; nothing is opened yet."""
         self._folder = None if _batch() is None else folder
         self._least = least
         self._name = ""
@@ -125,7 +122,6 @@ class SpoolWriter:
         self._last: dict[int, tuple[Part, int]] = {}
 
     def __enter__(self) -> Self:
-        """Nothing to do: the file is opened when there is something to write."""
         return self
 
     def __exit__(
@@ -134,7 +130,6 @@ class SpoolWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close the file."""
         if self._file >= 0:
             os.close(self._file)
 
@@ -154,7 +149,6 @@ class SpoolWriter:
         return b"".join(parts)
 
     def _open(self, folder: Path) -> None:
-        """Make the file, in a folder of the micro-batch."""
         self._name = f"{_batch()}/{uuid.uuid4().hex}"
         path = folder / self._name
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
@@ -176,7 +170,6 @@ class SpoolWriter:
         return extents
 
     def _appended(self, part: Part) -> int:
-        """Write a part; return where it lies."""
         at, rest = self._end, memoryview(part)
         while rest:
             rest = rest[os.write(self._file, rest) :]

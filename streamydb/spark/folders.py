@@ -17,8 +17,6 @@ from pyspark.sql import SparkSession
 from streamydb.backup.snapshots import SnapshotError, SnapshotManifest
 from streamydb.backup.snapshots.manifest import MANIFEST, decode_manifest, encode_manifest
 
-__all__ = ["Folders", "first_cause", "literal", "require_writable", "uri_of"]
-
 _PATTERN: Final = re.compile(r"[\\*?{}\[\]]")
 
 

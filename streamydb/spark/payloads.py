@@ -13,8 +13,6 @@ from streamydb.errors import REJECTED_CODES, StreamyError
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX
 from streamydb.records import Marker, Rejection, decode
 
-__all__ = ["CHECKED", "RECORDS", "BadRowError", "BatchTooLateError", "check", "fault_of", "router"]
-
 CHECKED: Final = "id string, payload string, code string, meaning string"
 """The schema that `check` gives, as Spark writes it."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.state import GroupState
 
-__all__ = ["MAX_OFFSETS", "events", "read_changes", "read_results", "value_as"]
-
 MAX_OFFSETS: Final = 200_000
 """Records of a topic that a micro-batch reads at most; a partition's share is held in memory."""
 
@@ -161,7 +159,6 @@ def _source(
 
 
 def _topic_id(place: Settings) -> str:
-    """Kafka's id of the changes topic."""
     from streamydb.kafka.admin import identity_of
     from streamydb.kafka.clients import administrator
 

@@ -25,9 +25,6 @@ import numpy.typing as npt
 
 from streamydb.errors import ConfigurationError
 
-__all__ = ["SeenRecords"]
-
-
 _KEYED: Final = (-1).to_bytes(8, "little", signed=True)
 """What a release without the topic has packed begins with it if it has keys; before that, it began
 with a seq, which is above 0.

@@ -13,8 +13,6 @@ from streamydb.errors import RecordError
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.records import Change, Duplicate, Resolved, Result, decode_result, is_strange_result
 
-__all__ = ["DIGESTS", "EVENTS", "RESULTS", "digests", "events", "results"]
-
 EVENTS: Final = (
     "partition int, offset bigint, resolved boolean, key string, seq bigint, index bigint, "
     "ts_ms bigint, op string, before string, after string, txn_id string, expires_ms bigint, "

@@ -14,8 +14,6 @@ from streamydb.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["configure", "require_topic", "settings_of"]
-
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     """Give a session's builder Spark's Kafka connector, for driver and executors.

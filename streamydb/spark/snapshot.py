@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from streamydb.spark.snapshots import WrittenSnapshot
 
-__all__ = ["moment", "run", "shown"]
-
 _AGAIN_S = 0.5
 
 _SPARK = {

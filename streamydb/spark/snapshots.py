@@ -29,8 +29,6 @@ from streamydb.spark.folders import Folders, literal, require_writable, uri_of
 from streamydb.spark.readers import events, value_as
 from streamydb.spark.session import settings_of
 
-__all__ = ["At", "WrittenSnapshot", "read_snapshot", "require_possible", "write_snapshot"]
-
 At = int | dt.datetime | None
 """A seq, a time, or None: the newest that is resolved."""
 

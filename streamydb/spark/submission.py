@@ -29,8 +29,6 @@ from streamydb.spark.session import require_topic, settings_of
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["submit", "transactions"]
-
 DEADLINE_S: Final = 3_000.0
 """Deadline of submitted rows: as far as the database takes, but for clocks that differ."""
 
@@ -177,7 +175,6 @@ def _id(frame: DataFrame, row_id: Term | None) -> Column:
 
 
 def _check_deterministic(made: DataFrame) -> None:
-    """Refuse expressions that give something else when a row is made again."""
     plan = made._jdf.queryExecution().analyzed()  # noqa: SLF001
     if not plan.deterministic():
         raise ConfigurationError(

@@ -21,8 +21,6 @@ from streamydb.records.connect import ConnectPlace
 if TYPE_CHECKING:
     from streamydb.kafka.source import ChangesTopic, Topic
 
-__all__ = ["Copier", "CopyTopic", "registry_of"]
-
 _POLL_S: Final = 0.2
 
 _log = logging.getLogger(__name__)

@@ -8,8 +8,6 @@ from typing import NamedTuple
 from streamydb.records import Change, ChangeName, Resolved, change_name
 from streamydb.records.connect import ConnectPlace, connect_key, connect_value
 
-__all__ = ["CopiedRecord", "PartitionCopy"]
-
 
 class CopiedRecord(NamedTuple):
     """A record of `<db>.connect`; no value: a tombstone.
@@ -43,7 +41,6 @@ class PartitionCopy:
     """
 
     def __init__(self, partition: int, place: ConnectPlace) -> None:
-        """Go on after ``place``."""
         self._partition = partition
         self._place = place
         self.resolved = place.seq

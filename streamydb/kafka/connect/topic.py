@@ -20,8 +20,6 @@ from streamydb.records.connect import ConnectPlace, decode_place, encode_place
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-__all__ = ["HEADER", "NUL_HEADER", "KafkaCopy", "last_copied", "writer_of"]
-
 HEADER: Final = "streamydb"
 """The header with the place, of every record."""
 
@@ -69,7 +67,6 @@ class KafkaCopy:
     """A `streamydb.kafka.connect.copier.CopyTopic` on Kafka."""
 
     def __init__(self, connection: Mapping[str, str], database: str) -> None:
-        """Connect at `begin`."""
         self._connection = connection
         self._topic = TopicNames(database).connect
         self._kind = {**COPY, "transactional.id": writer_of(database)}
@@ -152,7 +149,6 @@ def _explained(topic: str) -> Iterator[None]:
 
 
 def _last_places(reader: TopicReader) -> dict[int, ConnectPlace | None]:
-    """The place of the last record of each partition."""
     spans = reader.spans()
     found: dict[int, ConnectPlace] = {}
     for message in reader.backwards(spans, _WINDOW_RECORDS, found):

@@ -9,18 +9,6 @@ from pathlib import Path
 
 from streamydb.errors import ConfigurationError
 
-__all__ = [
-    "BROKER_PROPERTIES",
-    "HEAP_MB_DEFAULT",
-    "SMALL_HEAP_MB",
-    "START_S_DEFAULT",
-    "cluster_id",
-    "jvm_options",
-    "log4j_configuration",
-    "parse_properties",
-    "server_properties",
-]
-
 HEAP_MB_DEFAULT = 1024
 """The broker's largest heap; Kafka itself lives in the page cache, not in the heap."""
 

@@ -12,8 +12,6 @@ from streamydb.local.broker.record import BrokerRecord, read_record, remove_reco
 from streamydb.local.file_lock import file_lock
 from streamydb.local.launcher import end, process_of, wait_until
 
-__all__ = ["find_broker", "start_detached", "stop_detached"]
-
 
 def find_broker(home: Path) -> BrokerRecord | None:
     """Return the record of the broker that runs on `home`, None if none runs."""

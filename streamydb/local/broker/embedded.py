@@ -23,8 +23,6 @@ from streamydb.local.java import find_java
 from streamydb.local.launcher import LocalProcess, wait_until
 from streamydb.local.trimming import few_arenas
 
-__all__ = ["BrokerError", "EmbeddedBroker", "answers"]
-
 _MAIN = "kafka.Kafka"
 _FORMAT = "kafka.tools.StorageTool"
 _START_ATTEMPTS_MAX = 3

@@ -9,8 +9,6 @@ from pathlib import Path
 from streamydb.local.file_lock import write_whole
 from streamydb.local.launcher import Birth
 
-__all__ = ["BrokerRecord", "read_record", "remove_record", "write_record"]
-
 _NAME = "broker.json"
 
 

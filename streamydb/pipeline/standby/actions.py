@@ -7,8 +7,6 @@ from typing import Final, TypeAlias
 
 from streamydb.records.control import Message
 
-__all__ = ["USUAL_TIMES", "Action", "Play", "Say", "Times"]
-
 
 @dataclass(frozen=True, slots=True)
 class Times:

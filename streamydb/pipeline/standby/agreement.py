@@ -11,8 +11,6 @@ import msgspec
 from streamydb.columns.digest import StateDigest, Teller, teller_of
 from streamydb.records.formats import UNREADABLE, not_read
 
-__all__ = ["PLACES_MAX", "Agreement", "Disagreement"]
-
 PLACES_MAX: Final = 200_000
 """Digests of so many shards and seqs are kept, for pipelines that are behind and tell theirs later.
 """
@@ -36,7 +34,6 @@ class Disagreement:
         return pair[1 - pair.index(pipeline)] if pipeline in pair else None
 
     def __str__(self) -> str:
-        """Describe the difference."""
         one, two = self.first, self.second
         return (
             f"digests of shard {one.shard} at seq {one.seq} differ: pipeline "

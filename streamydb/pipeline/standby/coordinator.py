@@ -26,8 +26,6 @@ from streamydb.records.control import Audited, Beat, Message
 from streamydb.records.gears import GearStatus
 from streamydb.records.rulings import Rulings
 
-__all__ = ["Coordinator"]
-
 log = logging.getLogger("streamydb.standby")
 
 _TURN_S: Final = 0.1
@@ -68,7 +66,6 @@ class Coordinator:
         show: Callable[[StandbyReport], None],
         rulings: RulingTopic,
     ) -> None:
-        """Nothing is said yet."""
         self._topics = topics
         self._config = config
         self._member = member
@@ -211,7 +208,6 @@ class Coordinator:
                 self.failure = f"the part among other pipelines ended: {type(error).__name__}"
 
     def _turn(self) -> None:
-        """Hear what was said, do what is due."""
         member = self._member
         alone = member.role == "leading" and not member.followed
         digests_came = self._digests.read()

@@ -33,8 +33,6 @@ from streamydb.records.control import (
 )
 from streamydb.records.gears import GearStatus
 
-__all__ = ["Member", "Role"]
-
 Role = Literal["starting", "claiming", "leading", "following"]
 
 
@@ -81,7 +79,6 @@ class Member:
         terms: str = "",
         times: Times = USUAL_TIMES,
     ) -> None:
-        """Know nothing yet."""
         self.role: Role = "starting"
         self.covered = 0
         self.leader = Leader()
@@ -231,7 +228,6 @@ class Member:
         return [self._following(now_ms)]
 
     def _hear_epoch(self, message: LeaderClaim | Beat, now_ms: int) -> list[Action]:
-        """Follow the pipeline with the highest epoch."""
         lost = self.role == "claiming" and message.pipeline == self._me
         if message.epoch < self.leader.epoch and self.role == "leading":
             if message.pipeline == self._me:

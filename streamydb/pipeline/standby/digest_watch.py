@@ -13,8 +13,6 @@ from streamydb.kafka.shared_topics import DigestRecord, SharedTopics
 from streamydb.pipeline.standby.agreement import PLACES_MAX, Agreement, Disagreement
 from streamydb.pipeline.standby.core import Member
 
-__all__ = ["DigestWatch"]
-
 log = logging.getLogger("streamydb.standby")
 
 _DIGESTS_MAX: Final = 5 * PLACES_MAX
@@ -37,7 +35,6 @@ class DigestWatch:
     """
 
     def __init__(self, topics: SharedTopics, config: ShardConfig, member: Member) -> None:
-        """Nothing is read yet."""
         names = TopicNames(config.database)
         self.sound: set[str] = set()
         self.alarm: str | None = None

@@ -17,8 +17,6 @@ from streamydb.pipeline.standby.pause import TimedVerdict, longest_pause, writte
 from streamydb.pipeline.standby.position import Rank
 from streamydb.records.control import Beat, Following, Handover, LeaderClaim, Message, owner_of
 
-__all__ = ["Handed", "HandoverError", "Standbys", "hand_over"]
-
 _TURN_S: Final = 0.05
 _LISTEN_S: Final = 1.5
 _STANDBY_S: Final = 8.0
@@ -57,7 +55,6 @@ class Standbys:
     """
 
     def __init__(self, to: str) -> None:
-        """Nobody has said anything."""
         self._to = to
         self._told: int | None = None
         self._leads = self._owner = ""

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-__all__ = ["TimedVerdict", "longest_pause", "written"]
-
 _SEQ: Final = re.compile(rb'"seq":(\d+),"ts_ms":(\d+)')
 
 

@@ -11,8 +11,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-__all__ = ["Leader", "Others", "Own", "PipelinePosition", "Rank"]
-
 _WAITING_MAX: Final = 1_000
 _SAID_MAX: Final = 1_000
 
@@ -132,11 +130,9 @@ class Others:
     """Those that were heard lately and do not lead."""
 
     def __init__(self) -> None:
-        """Nobody has been heard."""
         self._heard: dict[str, tuple[int, Rank]] = {}
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self._heard)
 
     def take(self, rank: Rank, now_ms: int) -> bool:

@@ -9,8 +9,6 @@ from typing import Final
 
 from streamydb.pipeline.standby.core import Member
 
-__all__ = ["StandbyReport", "StandbyReporter"]
-
 log = logging.getLogger("streamydb.standby")
 
 _SHOWN_MS: Final = 1_000
@@ -38,7 +36,6 @@ class StandbyReporter:
     """
 
     def __init__(self, member: Member, show: Callable[[StandbyReport], None]) -> None:
-        """Nothing is told yet."""
         self._member = member
         self._show = show
         self._shown: StandbyReport | None = None
