@@ -27,9 +27,8 @@ from msgspec import Raw
 from streamydb.errors import StreamyError
 from streamydb.kafka import create
 from streamydb.kafka.appender import TopicAppender
-from streamydb.kafka.changes import BATCH_RECORDS_MAX, KafkaSource
+from streamydb.kafka.changes import BATCH_RECORDS_MAX, Fetched, KafkaSource, Topic, TopicSpan
 from streamydb.kafka.columns import RecordColumns
-from streamydb.kafka.source import Fetched, Topic, TopicSpan
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.read_model import Follower, ReadModel, core, follower
 from streamydb.read_model.runs import Runs
@@ -114,7 +113,7 @@ def follow(settings: Settings, folder: Path) -> int:
 
 
 class Prepared:
-    """A `streamydb.kafka.source.ChangesTopic` of records that are there at once."""
+    """A `streamydb.kafka.changes.ChangesTopic` of records that are there at once."""
 
     def __init__(self) -> None:
         """Make the records."""

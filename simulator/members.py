@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from streamydb.pipeline.standby.actions import Action, Play, Say, Times
 from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.position import Action, Play, Say, Times
 from streamydb.records.control import (
     Beat,
     Following,

@@ -26,8 +26,7 @@ from streamydb.backup.replay import EVERYTHING, LogReplay, StateAfter, replay
 from streamydb.backup.state import State
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.reader import Span
-from streamydb.local.file_lock import write_whole
-from streamydb.local.scratch import scratch
+from streamydb.local.file_lock import scratch, write_whole
 from streamydb.procedures.folder import FolderModules
 from streamydb.procedures.modules import Modules
 

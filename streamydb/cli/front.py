@@ -120,7 +120,7 @@ def start_front(target: Target, front: Front, phases: Phases) -> str:
     """Start read model and facade unless they run; return the address once that is ready."""
     from streamydb.local import processes
     from streamydb.local.folder import READ_MODEL
-    from streamydb.local.trimming import few_arenas
+    from streamydb.local.own_process import few_arenas
 
     folder = target.place.folder
     environment = {"STREAMYDB_HOME": str(target.settings.home), **few_arenas()}
@@ -183,7 +183,7 @@ def _served(target: Target, front: Front, environment: dict[str, str]) -> str | 
     Raises:
         Failure: a process ended (with the end of its log), or the time is up.
     """
-    from streamydb.local import logs, processes
+    from streamydb.local import launcher, processes
     from streamydb.local.folder import FACADE
 
     url = target.place.facade_url()
@@ -198,7 +198,7 @@ def _served(target: Target, front: Front, environment: dict[str, str]) -> str | 
         return url
     if front.port is not None or front.free(_port_of(url)):
         log = processes.log_path(target.place.folder, FACADE)
-        fail(f"the {FACADE} ended.\n{logs.end_of_log(log)}")
+        fail(f"the {FACADE} ended.\n{launcher.end_of_log(log)}")
     return None
 
 
@@ -217,13 +217,13 @@ def _comes_up(target: Target, url: str, front: Front) -> bool:
     Raises:
         Failure: the read model ended (with the end of its log), or the time is up.
     """
-    from streamydb.local import launcher, logs, processes
+    from streamydb.local import launcher, processes
     from streamydb.local.folder import FACADE, READ_MODEL
 
     folder, why = target.place.folder, "it has not been asked yet"
 
     def end_of_log(role: str) -> str:
-        return logs.end_of_log(processes.log_path(folder, role))
+        return launcher.end_of_log(processes.log_path(folder, role))
 
     def settled() -> bool:
         nonlocal why

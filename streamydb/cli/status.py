@@ -176,8 +176,8 @@ def _time(target: Target) -> str | None:
 
 def _copy(target: Target) -> Copy | None:
     """Look at the end of the copy for Kafka Connect."""
-    from streamydb.kafka.connect.errors import ConnectError
-    from streamydb.kafka.connect.topic import last_copied
+    from streamydb.kafka.connect.copier import last_copied
+    from streamydb.kafka.connect.core import ConnectError
     from streamydb.kafka.reader import ReadingError
     from streamydb.local import processes
     from streamydb.local.folder import CONNECT

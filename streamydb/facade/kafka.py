@@ -18,13 +18,11 @@ from streamydb.facade.ports import Decided, FollowedModel, LogPosition, Missing
 from streamydb.facade.result_batch import batch_of
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.threads import run_in
-from streamydb.kafka.appends import Appended, AppendError, AppendUnknownError
 from streamydb.kafka.columns import RecordColumns
-from streamydb.kafka.ends import TopicEnds
 from streamydb.kafka.errors import KafkaUnavailableError, LogFaultError
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.next_records import NextRecord, NextRecords
-from streamydb.kafka.producer import Producer
+from streamydb.kafka.producer import Appended, AppendError, AppendUnknownError, Producer
+from streamydb.kafka.receiving import NextRecord, NextRecords, TopicEnds
 from streamydb.records import Result
 from streamydb.settings import Settings
 

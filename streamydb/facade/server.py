@@ -13,11 +13,9 @@ from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.facade.auth import load_tokens
 from streamydb.facade.ending import SHUTDOWN_S, Ending
 from streamydb.facade.settings import LOOPBACK_HOSTS, FacadeSettings
-from streamydb.kafka.patience import Patience
-from streamydb.local.collector import keep_all, often_collected
-from streamydb.local.open_files import take_file_handles
+from streamydb.kafka.connection import Patience
+from streamydb.local.own_process import keep_all, often_collected, take_file_handles, trim_when_idle
 from streamydb.local.signals import hangs_up
-from streamydb.local.trimming import trim_when_idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable

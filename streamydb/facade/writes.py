@@ -27,8 +27,8 @@ from streamydb.facade.ports import LogPosition, Missing, ReadModel, TransactionL
 from streamydb.facade.problems import ProblemError, told_of
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.traces import OFF, Traces
-from streamydb.kafka.appends import AppendUnknownError
 from streamydb.kafka.errors import KafkaUnavailableError
+from streamydb.kafka.producer import AppendUnknownError
 from streamydb.records import (
     UNIQUE_PREFIX,
     Failed,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
+from streamydb.errors import ReadModelError
 from streamydb.kafka.admin import describe_topics, identity_of
 from streamydb.kafka.clients import (
     BAD_COMPRESSION,
@@ -17,10 +18,67 @@ from streamydb.kafka.clients import (
     administrator,
     column_reader,
 )
-from streamydb.kafka.source import ChangesExpiredError, Fetched, SourceError, Topic, TopicSpan
+from streamydb.kafka.columns import RecordColumns
 
 if TYPE_CHECKING:
     from streamydb.kafka.librdkafka import ColumnReader, Failure
+
+
+class TopicSpan(NamedTuple):
+    """Offsets of a partition: the first that is still there, and one past the last."""
+
+    low: int
+    high: int
+
+
+class Topic(NamedTuple):
+    """The topic as it is now.
+
+    Attributes:
+        topic_id: Kafka's id of it; another one after it was deleted and made again.
+        compacted: whether Kafka removes records before they expire.
+        spans: every partition.
+    """
+
+    topic_id: str
+    compacted: bool
+    spans: Mapping[int, TopicSpan]
+
+
+class Fetched(NamedTuple):
+    """Records, each partition's in order, and the partitions that were read to an end (offset)."""
+
+    records: RecordColumns
+    ends: Mapping[int, int]
+
+
+class ChangesTopic(Protocol):
+    """A changes topic. What is raised derives from `streamydb.errors.StreamyError`."""
+
+    def describe(self) -> Topic:
+        """The topic as it is now."""
+
+    def assign(self, positions: Mapping[int, int]) -> None:
+        """Read each partition from its position on."""
+
+    def fetch(self, timeout_s: float) -> Fetched:
+        """Return the records that are there; wait if there are none.
+
+        Raises:
+            ChangesExpiredError: a position is not in the topic any more, or not yet.
+        """
+
+    def close(self) -> None:
+        """Read no more."""
+
+
+class SourceError(ReadModelError):
+    """The changes topic cannot be read, or is not the one that this read model has followed."""
+
+
+class ChangesExpiredError(SourceError):
+    """Changes that this read model needs have been deleted from the topic."""
+
 
 BATCH_RECORDS_MAX: Final = 5_000
 """Records handed over at once: what comes of more does not stay in a processor's cache."""
@@ -52,7 +110,7 @@ _log = logging.getLogger(__name__)
 
 
 class KafkaSource:
-    """A `streamydb.kafka.source.ChangesTopic` on Kafka."""
+    """A `streamydb.kafka.changes.ChangesTopic` on Kafka."""
 
     def __init__(self, connection: Mapping[str, str], topic: str) -> None:
         """Prepare to read.

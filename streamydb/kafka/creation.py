@@ -18,7 +18,9 @@ from streamydb.kafka.admin import (
     count_partitions,
     describe_topics,
     identity_of,
+    is_synced,
     list_offsets,
+    set_sync,
     wait_until,
 )
 from streamydb.kafka.clients import ContactedAdmin, administrator
@@ -33,7 +35,6 @@ from streamydb.kafka.topic_plans import (
     plans_of,
     refuse_differences,
 )
-from streamydb.kafka.upkeep import is_synced, set_sync
 from streamydb.limits import PARTITIONS_MAX
 
 

@@ -9,8 +9,8 @@ import msgspec
 
 from streamydb.errors import SnapshotError
 from streamydb.kafka import TopicNames
+from streamydb.kafka.changes import TopicSpan
 from streamydb.kafka.reader import TopicReader
-from streamydb.kafka.source import TopicSpan
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.records import Change, Resolved
 from streamydb.records.expiry import is_removal

@@ -19,14 +19,15 @@ import msgspec
 from streamydb.local.file_lock import file_lock, write_whole
 from streamydb.local.launcher import (
     GRACE_S,
+    OUTPUT,
     Birth,
     LocalProcess,
     ProcessError,
     birth_of,
     end,
     process_of,
+    rotate,
 )
-from streamydb.local.logs import OUTPUT, rotate
 from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:

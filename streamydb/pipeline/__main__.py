@@ -13,9 +13,8 @@ from pathlib import Path
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.limits import PIPELINE_NAME, PIPELINE_NAME_RULE, PLAN_RECORDS_MAX, STANDBY
 from streamydb.local.disk import said_of
-from streamydb.pipeline.config import PipelineConfig, default_local
-from streamydb.pipeline.launch import launched
-from streamydb.pipeline.small import SMALL_MAX_OFFSETS, SMALL_SPARK
+from streamydb.pipeline.config import SMALL_MAX_OFFSETS, SMALL_SPARK, PipelineConfig, default_local
+from streamydb.pipeline.session import launched
 from streamydb.settings import Settings
 
 

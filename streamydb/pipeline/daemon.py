@@ -32,8 +32,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
-from streamydb.local.open_files import take_file_handles
-from streamydb.local.renewal import compiles, renew
+from streamydb.local.own_process import compiles, renew, take_file_handles
 
 _SOCKET: Final = "STREAMYDB_DAEMON_SOCKET"
 """Names the file of the socket on which a daemon that was started early waits."""

@@ -34,14 +34,18 @@ from streamydb.key_processor import last
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.locking.core import Gatherer, SingleShard
 from streamydb.key_processor.state import Emitted
+from streamydb.local.own_process import trim_when_idle
 from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
-from streamydb.local.trimming import trim_when_idle
-from streamydb.pipeline import checks
-from streamydb.pipeline.arrow_batches import arrow_records, block_rows, ragged, runs
-from streamydb.pipeline.exchange import Exchange, Given, task_number
+from streamydb.pipeline.arrow_batches import (
+    arrow_records,
+    block_rows,
+    blocks_for,
+    ragged,
+    runs,
+    tokens,
+)
 from streamydb.pipeline.realtime.pace import keep_pace
-from streamydb.pipeline.routes import tokens
-from streamydb.pipeline.spool import NO_SPOOL, Spool, SpoolError
+from streamydb.pipeline.spool import NO_SPOOL, Exchange, Given, Spool, SpoolError, task_number
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import LogEnd
@@ -230,7 +234,7 @@ class ShardStep:
         keep_pace(folder)
         blobs = SparkBlobs(state)
         self._starter.put(blobs, config, number)
-        routes, blocks = tokens(config.shards), checks.blocks_for(number, rows, self._spool)
+        routes, blocks = tokens(config.shards), blocks_for(number, rows, self._spool)
         with closing(FileIdTables(folder)) as tables, self._spool.writer() as writer:
             own = config, number, blobs, LmdbValues(folder), tables, self._life
             for emitted in self._steps(own, blocks):
@@ -290,7 +294,7 @@ class GatherStep:
         number = tokens(config.shards).index(token)
         blobs, partitions = SparkBlobs(state), self._changes_partitions
         gatherer = Gatherer(config, number, blobs, partitions, self._modules, self._rulings)
-        blocks = checks.blocks_for(number, rows, self._spool)
+        blocks = blocks_for(number, rows, self._spool)
         for records in gatherer.step(TO_GATHERER.each(blocks)):
             yield Row(token=token, dest=number, seq=0, block=output_block(records))
 

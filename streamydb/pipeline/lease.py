@@ -24,7 +24,7 @@ from typing import Final, Protocol, Self
 import msgspec
 
 from streamydb.errors import ConfigurationError
-from streamydb.kafka.patience import StopRequestedError
+from streamydb.kafka.connection import StopRequestedError
 from streamydb.local.file_lock import HeldLock, lock_at_once
 from streamydb.records.formats import UNREADABLE
 

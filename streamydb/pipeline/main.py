@@ -18,35 +18,33 @@ from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.kafka import Founding, add_shared, check, describe, log_id, record
 from streamydb.kafka.admin import TopicDescription
 from streamydb.kafka.checks import changes_lack
-from streamydb.kafka.connection import RefusedError
+from streamydb.kafka.connection import Patience, RefusedError, StopRequestedError
 from streamydb.kafka.creation import changes_begun
 from streamydb.kafka.errors import KafkaException
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.kafka.positions import written_until
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingTopic, aborted_before
 from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.local.exposition import serve
-from streamydb.local.logs import keep_short
+from streamydb.local.launcher import keep_short
+from streamydb.local.own_process import trim_when_idle
 from streamydb.local.shard_files import own_caches
-from streamydb.local.trimming import trim_when_idle
 from streamydb.pipeline.adaptive import AdaptiveSettings
 from streamydb.pipeline.announcer import Announcer
+from streamydb.pipeline.background import (
+    FeedbackKeeper,
+    GrowthWatch,
+    IdleHeap,
+    LogSampler,
+    spark_heap,
+)
 from streamydb.pipeline.checkpoint import Checkpoint, opened
 from streamydb.pipeline.config import PipelineConfig
-from streamydb.pipeline.desk import Desk, note_told
-from streamydb.pipeline.failures import explain
-from streamydb.pipeline.feedback import FeedbackKeeper
-from streamydb.pipeline.foundation import founded
-from streamydb.pipeline.growth import GrowthWatch
-from streamydb.pipeline.idle_heap import IdleHeap, spark_heap
 from streamydb.pipeline.jvm import Jvm, JvmEndedError
-from streamydb.pipeline.launch import SparkLaunch
 from streamydb.pipeline.lease import CheckpointTakenError
 from streamydb.pipeline.markers import MarkerLoop
-from streamydb.pipeline.outcome import after_jvm, wait
-from streamydb.pipeline.parts import Parts
+from streamydb.pipeline.outcome import Parts, after_jvm, wait
 from streamydb.pipeline.preparation import require_same_history, resume
 from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, StatusWriter
 from streamydb.pipeline.query import build_query
@@ -57,14 +55,15 @@ from streamydb.pipeline.realtime.query import real_time_session
 from streamydb.pipeline.realtime.report import GearReports, Reach, one_gear
 from streamydb.pipeline.realtime.site import gear_obstacle
 from streamydb.pipeline.record import (
+    founded,
     made_anew,
     recorded_config,
     require_same_changes,
     require_same_log,
 )
-from streamydb.pipeline.restarts import RestartedQuery
-from streamydb.pipeline.run import RunningQuery
-from streamydb.pipeline.sampler import LogSampler
+from streamydb.pipeline.restarts import Desk, RestartedQuery, note_told
+from streamydb.pipeline.run import RunningQuery, explain
+from streamydb.pipeline.session import SparkLaunch
 from streamydb.pipeline.shutdown import Ending
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import Member

@@ -6,18 +6,43 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamydb.kafka.connection import is_transient
-from streamydb.pipeline.failures import explain, failure_of
-from streamydb.pipeline.jvm import JvmEndedError
+from streamydb.kafka.connection import Patience, is_transient
+from streamydb.pipeline.adaptive import AdaptiveSettings
+from streamydb.pipeline.config import PipelineConfig
+from streamydb.pipeline.jvm import Jvm, JvmEndedError
 from streamydb.pipeline.large_records import heap_is_used_up, note
-from streamydb.pipeline.parts import Parts
+from streamydb.pipeline.progress import PartReports, PipelineMetrics, StatusWriter
 from streamydb.pipeline.restarts import RestartedQuery
-from streamydb.pipeline.run import RunningQuery
+from streamydb.pipeline.run import RunningQuery, explain, failure_of
 from streamydb.pipeline.session import LOCAL_DIR, LOCAL_DIRS
+from streamydb.pipeline.shutdown import Ending
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The objects that the steps of a run share.
+
+    ``reports``: tells people and programs which part this pipeline has.
+    """
+
+    config: PipelineConfig
+    status: StatusWriter
+    ending: Ending
+    jvm: Jvm
+    metrics: PipelineMetrics
+    patience: Patience
+    adaptive: AdaptiveSettings
+    reports: PartReports = field(init=False)
+
+    def __post_init__(self) -> None:
+        reports = PartReports(self.config.name, self.status, self.metrics)
+        object.__setattr__(self, "reports", reports)
+
 
 log = logging.getLogger("streamydb.pipeline")
 _POLL_S = 0.2

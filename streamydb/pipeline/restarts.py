@@ -3,12 +3,168 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Protocol
 
-from streamydb.pipeline.desk import Desk
-from streamydb.pipeline.failures import failure_of
-from streamydb.pipeline.run import RunningQuery
+import msgspec
+
+from streamydb.kafka.clients import CLOCK_SKEW_MS
+from streamydb.kafka.names import TopicNames
+from streamydb.kafka.positions import look_at
+from streamydb.kafka.reader import TopicReader
+from streamydb.kafka.rulings import RulingTopic
+from streamydb.local.file_lock import write_whole
+from streamydb.pipeline.run import RunningQuery, failure_of
+from streamydb.records import seq_in
+from streamydb.records.rulings import Fault, Place, Suspects, TooLate, faults_in
+
+_TOLD: Final = "told.json"
+_WINDOW_RECORDS: Final = 100_000
+_WAITS_MAX: Final = 30
+
+
+class EarlierRulings(msgspec.Struct, frozen=True):
+    """The rulings that earlier leaders had written when a checkpoint was begun.
+
+    ``offsets``: per partition of the log, the first that was not resolved. ``seq``: the last that
+    was. ``results``: per partition of the results, where they ended.
+    """
+
+    seq: int
+    offsets: dict[int, int]
+    results: dict[int, int]
+
+
+def note_told(checkpoint: Path, connection: Mapping[str, str], database: str) -> EarlierRulings:
+    """Note the rulings that exist when this checkpoint is begun, unless they are noted already."""
+    path = checkpoint / _TOLD
+    if not path.exists():
+        write_whole(path, msgspec.json.encode(_told_now(connection, database)))
+    return msgspec.json.decode(path.read_bytes(), type=EarlierRulings, strict=False)
+
+
+def _told_now(connection: Mapping[str, str], database: str) -> EarlierRulings:
+    ends = look_at(connection, database)
+    with TopicReader(connection, TopicNames(database).results) as reader:
+        results = {number: span.high for number, span in reader.spans().items()}
+    return EarlierRulings(ends.seq, dict(ends.covered), results)
+
+
+class Desk:
+    """Decides what becomes of a query that has failed.
+
+    Args:
+        topic: where rulings are written.
+        connection: settings of confluent-kafka.
+        database: its name.
+        told: the rulings that there were when the checkpoint was begun.
+    """
+
+    def __init__(
+        self, topic: RulingTopic, connection: Mapping[str, str], database: str, told: EarlierRulings
+    ) -> None:
+        self._topic = topic
+        self._connection = connection
+        self._database = database
+        self._told = told
+        self._suspects = Suspects()
+        self._waits = 0
+
+    def may_repeat(
+        self, messages: list[str], epoch: int, *, leads: bool, settled: bool = True
+    ) -> bool:
+        """Return True if the query is to be started again, with the rulings there are now.
+
+        Args:
+            messages: of the query's error and its causes.
+            epoch: in which this pipeline leads.
+            leads: whether it does; one that follows waits for the ruling of the one that leads.
+            settled: no other pipeline can still write results that contradict a ruling.
+
+        Raises:
+            TooLate: it fails on what others have executed.
+            StreamyError: a ruling could not be written or read.
+
+        """
+        faults = faults_in(messages)
+        if not faults:
+            return False
+        self._topic.refresh()
+        if not leads:
+            self._waits = 0 if self._open(faults) < len(faults) else self._waits + 1
+            if self._waits > _WAITS_MAX:
+                raise TooLate(faults[0])
+            return True
+        if not settled:
+            log.warning("another pipeline led a moment ago: no rulings yet")
+            return True
+        confirmed = self._suspects.confirm(faults)
+        log.error("our own code failed on %d transactions (%s)", len(faults), faults[0].error)
+        if confirmed:
+            self._require_untold(confirmed)
+            self._topic.rule(confirmed, epoch)
+            log.error("ruled %d transactions aborted: internal; please report it", len(confirmed))
+            if self._open(confirmed):
+                raise TooLate(confirmed[0])  # another one leads, and has executed it
+        return True
+
+    def _open(self, faults: list[Fault]) -> int:
+        known = self._topic.rulings()
+        return sum(known.get((fault.partition, fault.offset)) is None for fault in faults)
+
+    def _require_untold(self, faults: list[Fault]) -> None:
+        """Refuse to rule on a transaction whose result somebody may have seen."""
+        now = _told_now(self._connection, self._database)
+        for told in (self._told, now):
+            for fault in faults:
+                if fault.offset < told.offsets.get(fault.partition, 0):
+                    raise TooLate(fault)
+            self._require_unwritten(faults, told)
+
+    def _require_unwritten(self, faults: list[Fault], told: EarlierRulings) -> None:
+        """Look for results after the last resolved seq; a plan or two may have written some.
+
+        A pipeline that went on from an older checkpoint has written old results again behind them.
+        So a window is large enough only if it also begins before the transactions were appended.
+        """
+        wanted = {_ending((fault.partition, fault.offset)): fault for fault in faults}
+        before_ms = self._appended_ms(faults) - CLOCK_SKEW_MS
+        first: dict[int, int] = {}
+        enough: set[int] = set()
+        with TopicReader(self._connection, TopicNames(self._database).results) as reader:
+            spans = {n: (reader.span(n).low, end) for n, end in told.results.items()}
+            for record in reader.backwards(spans, _WINDOW_RECORDS, enough):
+                value, number = record.value() or b"", record.partition() or 0
+                offset = record.offset() or 0
+                begins = offset < first.get(number, offset + 1)  # a window, with a result
+                if begins and (seq := seq_in(value)) is not None:
+                    first[number] = offset
+                    if seq <= told.seq and record.timestamp()[1] <= before_ms:
+                        enough.add(number)
+                fault = wanted.get(value.rpartition(b'"partition":')[2])
+                if fault is not None:
+                    raise TooLate(fault)
+
+    def _appended_ms(self, faults: list[Fault]) -> int:
+        """Return when the first of the transactions was appended; 0 if the log lacks one."""
+        found = []
+        with TopicReader(self._connection, TopicNames(self._database).transactions) as reader:
+            spans = reader.spans()
+            for fault in faults:
+                if fault.offset not in range(*spans.get(fault.partition, (0, 0))):
+                    return 0
+                reader.assign({fault.partition: fault.offset})
+                batches = reader.until({fault.partition: fault.offset + 1})
+                first = next(record for batch in batches for record in batch)
+                found.append(first.timestamp()[1])
+        return int(min(found))
+
+
+def _ending(place: Place) -> bytes:
+    """Return how the result of a record ends: with its source, or with where it repeats one."""
+    return b'%d,"offset":%d}}' % place
+
 
 log = logging.getLogger("streamydb.pipeline")
 

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.kafka import TopicNames, log_id, recall
-from streamydb.kafka.changes import BATCH_RECORDS_MAX, KafkaSource
-from streamydb.kafka.connection import is_transient
-from streamydb.kafka.patience import Patience, StopRequestedError
-from streamydb.kafka.source import ChangesExpiredError, SourceError
+from streamydb.kafka.changes import BATCH_RECORDS_MAX, ChangesExpiredError, KafkaSource, SourceError
+from streamydb.kafka.connection import Patience, StopRequestedError, is_transient
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.read_model.core import PartitionProgress, Retention, StoreBatch, TopicProgress, plan
 from streamydb.read_model.errors import StoreMismatchError
@@ -22,7 +20,7 @@ from streamydb.records.generation import FIRST
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamydb.kafka.source import ChangesTopic, Topic
+    from streamydb.kafka.changes import ChangesTopic, Topic
     from streamydb.read_model.model import ReadModel
     from streamydb.settings import Settings
 

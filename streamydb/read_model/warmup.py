@@ -12,9 +12,9 @@ from typing import Final
 
 from msgspec import UNSET, Raw
 
+from streamydb.kafka.changes import Fetched, Topic, TopicSpan
 from streamydb.kafka.columns import OneRecord, RecordColumns
 from streamydb.kafka.librdkafka import compile_kernels
-from streamydb.kafka.source import Fetched, Topic, TopicSpan
 from streamydb.read_model.follower import Follower
 from streamydb.read_model.model import ReadModel
 from streamydb.records import (

@@ -23,8 +23,8 @@ from streamydb.kafka.admin import answers, change_settings, describe_topics
 from streamydb.kafka.changes import KafkaSource
 from streamydb.kafka.clients import BULK, ContactedAdmin, administrator, appender
 from streamydb.kafka.connect import Copier
-from streamydb.kafka.connect.errors import ConnectError
-from streamydb.kafka.connect.topic import KafkaCopy, last_copied
+from streamydb.kafka.connect.copier import KafkaCopy, last_copied
+from streamydb.kafka.connect.core import ConnectError
 from streamydb.kafka.reader import TopicReader
 from streamydb.records import Resolved, encode_resolved
 from streamydb.records.connect import connect_key

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from streamydb.kafka import create
-from streamydb.kafka.appends import AppendError
-from streamydb.kafka.producer import Producer
+from streamydb.kafka.producer import AppendError, Producer
 from streamydb.kafka.roles import apply
 from streamydb.settings import Settings
 from streamydb.testing.database import wait_for

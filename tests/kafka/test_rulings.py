@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from streamydb.kafka import TopicNames, create, log_id
 from streamydb.kafka.rulings import RulingTopic, aborted_before, rulings
-from streamydb.pipeline.desk import Desk, EarlierRulings, note_told
+from streamydb.pipeline.restarts import Desk, EarlierRulings, note_told
 from streamydb.records import Source, dead_letter, encode_dead_letter
 from streamydb.records.begins import EVERYWHERE
 from streamydb.records.rulings import Fault, TooLate, UnruledFaults

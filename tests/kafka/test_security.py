@@ -19,10 +19,9 @@ from typer.testing import CliRunner
 from streamydb.cli import app
 from streamydb.errors import SnapshotError
 from streamydb.kafka import TopicNames, TopicsError, check, create, delete
-from streamydb.kafka.admin import answers
+from streamydb.kafka.admin import answers, drop_before
 from streamydb.kafka.appender import TopicAppender
-from streamydb.kafka.appends import AppendError
-from streamydb.kafka.changes import KafkaSource
+from streamydb.kafka.changes import KafkaSource, SourceError
 from streamydb.kafka.clients import (
     FOLLOWING,
     LOG,
@@ -34,13 +33,11 @@ from streamydb.kafka.clients import (
 from streamydb.kafka.connection import RefusedError
 from streamydb.kafka.creation import add_shared, existing
 from streamydb.kafka.errors import KafkaUnavailableError
-from streamydb.kafka.producer import Producer
+from streamydb.kafka.producer import AppendError, Producer
 from streamydb.kafka.reader import ReadingError, TopicReader
 from streamydb.kafka.receiving import spans
 from streamydb.kafka.results import ResultReader
 from streamydb.kafka.roles import apply
-from streamydb.kafka.source import SourceError
-from streamydb.kafka.upkeep import drop_before
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.settings import Settings
 from streamydb.testing.database import wait_for

@@ -16,8 +16,7 @@ from streamydb.kafka import foundation as topic
 from streamydb.kafka.admin import TopicDescription
 from streamydb.kafka.foundation import FACTS, Founding
 from streamydb.kafka.names import TopicNames
-from streamydb.pipeline.foundation import founded
-from streamydb.pipeline.record import read_record, recorded_config, require_same_log
+from streamydb.pipeline.record import founded, read_record, recorded_config, require_same_log
 from streamydb.records.begins import Begins
 from streamydb.records.control import Following, encode_message
 from streamydb.settings import Settings

@@ -30,9 +30,8 @@ from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.local import shard_files
 from streamydb.local.shard_files import LmdbValues, shard_folder
 from streamydb.pipeline import arrow_batches, hosts, spool
-from streamydb.pipeline.exchange import Exchange, Given
-from streamydb.pipeline.routes import spark_hash, tokens
-from streamydb.pipeline.spool import Spool, SpoolError, SpoolWriter
+from streamydb.pipeline.arrow_batches import spark_hash, tokens
+from streamydb.pipeline.spool import Exchange, Given, Spool, SpoolError, SpoolWriter
 from streamydb.pipeline.stateful import Stateful
 from streamydb.sorter import planner
 from streamydb.txn_processor import outputs as o

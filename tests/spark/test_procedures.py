@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamydb.errors import ModuleMissing
-from streamydb.pipeline.failures import explain
+from streamydb.pipeline.run import explain
 from streamydb.procedures.folder import FolderModules, file_name
 from streamydb.testing.database import Database, wait_for
 from tests.support.programs import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from streamydb.kafka.changes import ChangesExpiredError, Fetched, Topic, TopicSpan
 from streamydb.kafka.columns import RecordColumns
-from streamydb.kafka.source import ChangesExpiredError, Fetched, Topic, TopicSpan
 from tests.support.memory_kafka import Partition, Record
 
 __all__ = ["MemorySource", "MemoryTopic"]
@@ -55,7 +55,7 @@ class MemoryTopic:
 
 
 class MemorySource:
-    """Reads a `MemoryTopic`; a `streamydb.kafka.source.ChangesTopic`.
+    """Reads a `MemoryTopic`; a `streamydb.kafka.changes.ChangesTopic`.
 
     Attributes:
         positions: per partition, the next offset.

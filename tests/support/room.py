@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streamydb.pipeline.standby.actions import Action, Play, Say
 from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.position import Action, Play, Say
 from streamydb.records.control import Message
 
 __all__ = ["Room"]

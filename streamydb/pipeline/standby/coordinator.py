@@ -17,10 +17,9 @@ from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingsError, RulingTopic
 from streamydb.kafka.shared_topics import MESSAGES_MAX, SharedTopics, SharedTopicsError
-from streamydb.pipeline.standby.actions import Action, Play, Say
 from streamydb.pipeline.standby.core import Member
 from streamydb.pipeline.standby.digest_watch import DigestWatch
-from streamydb.pipeline.standby.position import PipelinePosition
+from streamydb.pipeline.standby.position import Action, PipelinePosition, Play, Say
 from streamydb.pipeline.standby.report import StandbyReport, StandbyReporter
 from streamydb.records.control import Audited, Beat, Message
 from streamydb.records.gears import GearStatus

@@ -20,8 +20,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from streamydb.pipeline.standby.actions import USUAL_TIMES, Action, Play, Say, Times
-from streamydb.pipeline.standby.position import Leader, Others, Own, Rank
+from streamydb.pipeline.standby.position import (
+    USUAL_TIMES,
+    Action,
+    Leader,
+    Others,
+    Own,
+    Play,
+    Rank,
+    Say,
+    Times,
+)
 from streamydb.records.control import (
     Audited,
     Beat,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -13,9 +14,43 @@ from streamydb.kafka import TopicNames, log_id
 from streamydb.kafka.creation import existing
 from streamydb.kafka.reader import ReadingError, TopicReader
 from streamydb.kafka.shared_topics import MESSAGES_MAX, SharedTopics
-from streamydb.pipeline.standby.pause import TimedVerdict, longest_pause, written
 from streamydb.pipeline.standby.position import Rank
 from streamydb.records.control import Beat, Following, Handover, LeaderClaim, Message, owner_of
+
+_SEQ: Final = re.compile(rb'"seq":(\d+),"ts_ms":(\d+)')
+
+
+class TimedVerdict(NamedTuple):
+    """A verdict: when it was written, its seq, and when its transaction was appended, in ms."""
+
+    at_ms: int
+    seq: int
+    appended_ms: int
+
+
+def written(at_ms: int, value: bytes | None) -> TimedVerdict | None:
+    """A record of the results topic; None if it is not understood."""
+    found = _SEQ.search(value or b"")
+    return None if found is None else TimedVerdict(at_ms, int(found[1]), int(found[2]))
+
+
+def longest_pause(verdicts: Iterable[TimedVerdict], begun_ms: int) -> int | None:
+    """Return the longest time, in ms, in which a transaction waited and no new verdict was written.
+
+    Of what was written after ``begun_ms``; None if nothing was. A verdict that is written again, by
+    one who leads now or led before, is not a new one.
+    """
+    longest, last_ms, seq = None, begun_ms, 0
+    for verdict in sorted(verdicts):
+        if verdict.seq <= seq:
+            continue
+        seq = verdict.seq
+        if verdict.at_ms >= begun_ms:
+            waited_ms = verdict.at_ms - max(last_ms, verdict.appended_ms)
+            longest = max(longest or 0, waited_ms)
+            last_ms = verdict.at_ms
+    return longest
+
 
 _TURN_S: Final = 0.05
 _LISTEN_S: Final = 1.5

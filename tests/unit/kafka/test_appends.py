@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from streamydb.kafka.appends import AppendUnknownError, explain
 from streamydb.kafka.clients import MSG_TIMED_OUT
 from streamydb.kafka.connection import PURGE_QUEUE, Contact
+from streamydb.kafka.producer import AppendUnknownError, explain
 
 TOPIC = "bank.transactions"
 

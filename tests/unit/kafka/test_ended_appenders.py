@@ -12,11 +12,10 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from streamydb.kafka.appends import Appended, AppendError, AppendUnknownError
 from streamydb.kafka.clients import LOG, ContactedProducer, appender
 from streamydb.kafka.librdkafka import library_path
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.producer import Producer
+from streamydb.kafka.producer import Appended, AppendError, AppendUnknownError, Producer
 from streamydb.kafka.shared_topics import SharedTopics, SharedTopicsError
 from streamydb.records.control import Beat
 from streamydb.settings import Settings

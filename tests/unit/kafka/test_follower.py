@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 
 from streamydb.facade.result_batch import batch_of
 from streamydb.facade.threads import run_in
-from streamydb.kafka import follower, loop_taker
+from streamydb.kafka import follower
 from streamydb.kafka.clients import PARTITION_EOF
 from streamydb.kafka.columns import OneRecord, RecordColumns
 from streamydb.kafka.errors import LogFaultError
@@ -105,7 +105,7 @@ async def test_a_tail_waits_when_much_is_not_taken(monkeypatch: pytest.MonkeyPat
     reader = Columns(9)
     monkeypatch.setattr(follower, "column_reader", lambda *_, **__: reader)
     monkeypatch.setattr(follower, "_BATCH", 1)
-    monkeypatch.setattr(loop_taker, "_HANDED_MAX", 2)
+    monkeypatch.setattr(follower, "_HANDED_MAX", 2)
     prepared: list[int] = []
 
     def take(_: int) -> Iterator[None]:
@@ -137,7 +137,7 @@ async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
         now[0] += 2
 
     monkeypatch.setattr(follower, "column_reader", lambda *_, **__: Columns(0))
-    monkeypatch.setattr(loop_taker, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(follower, "perf_counter", lambda: now[0])
     turns: list[list[int]] = [[]]
 
     def take(rows: range) -> Iterator[None]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 from confluent_kafka import KafkaError
 
-from streamydb.kafka import follower, loop_taker
+from streamydb.kafka import follower
 from streamydb.kafka.clients import PARTITION_EOF
 from streamydb.kafka.columns import OneRecord, RecordColumns
 from streamydb.kafka.errors import LogFaultError
@@ -144,7 +144,7 @@ async def test_all_is_taken_once_in_order_or_a_fault_is_told(
     expected = sum(lengths) - sum(starts.values())
     fails_at = dice.randrange(expected) if seed % 3 == 0 else -1
     room = dice.randint(1, 4)
-    monkeypatch.setattr(loop_taker, "_HANDED_MAX", room)
+    monkeypatch.setattr(follower, "_HANDED_MAX", room)
     monkeypatch.setattr(follower, "_BATCH", dice.choice([1, 3, 20]))
     monkeypatch.setattr(follower, "_POLL_S", 0.01)
     monkeypatch.setattr(follower, "_PROBE_S", 0)

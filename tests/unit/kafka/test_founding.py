@@ -9,7 +9,7 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.admin import TopicDescription
 from streamydb.kafka.foundation import Founding, merged
-from streamydb.pipeline.foundation import of_terms, settled
+from streamydb.pipeline.record import of_terms, settled
 from streamydb.settings import Settings
 
 

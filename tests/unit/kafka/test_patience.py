@@ -11,8 +11,7 @@ from py4j.protocol import Py4JNetworkError
 
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.admin import TopicsError
-from streamydb.kafka.connection import RefusedError, is_transient
-from streamydb.kafka.patience import Patience, StopRequestedError
+from streamydb.kafka.connection import Patience, RefusedError, StopRequestedError, is_transient
 from streamydb.local.broker.ports import free_port
 
 _AWAY = KafkaException(KafkaError(KafkaError._TRANSPORT))

@@ -20,8 +20,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from streamydb.kafka import producer
-from streamydb.kafka.appends import Appended, AppendError, AppendUnknownError
 from streamydb.kafka.connection import Contact
+from streamydb.kafka.producer import Appended, AppendError, AppendUnknownError
 from streamydb.settings import Settings
 from tests.support.memory_kafka import CONNECTION, Record
 

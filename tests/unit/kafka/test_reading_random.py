@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from streamydb.kafka import admin, positions, results
-from streamydb.kafka.changes import KafkaSource
+from streamydb.kafka.changes import KafkaSource, Topic, TopicSpan
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.positions import look_at
 from streamydb.kafka.results import ResultReader
-from streamydb.kafka.source import Topic, TopicSpan
 from streamydb.records import Resolved, Result, encode_resolved
 from streamydb.settings import Settings
 from streamydb.verify.oracle.core import Oracle

@@ -15,9 +15,14 @@ from streamydb.local.broker.config import (
     parse_properties,
     server_properties,
 )
-from streamydb.local.broker.embedded import EmbeddedBroker
+from streamydb.local.broker.embedded import (
+    BrokerRecord,
+    EmbeddedBroker,
+    read_record,
+    remove_record,
+    write_record,
+)
 from streamydb.local.broker.ports import accepts, free_port, is_free
-from streamydb.local.broker.record import BrokerRecord, read_record, remove_record, write_record
 
 
 def test_listens_on_the_loopback_device_only() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from streamydb.cli.status import memory_rows
 from streamydb.local import memory, processes
-from streamydb.local.broker.record import BrokerRecord, write_record
+from streamydb.local.broker.embedded import BrokerRecord, write_record
 from streamydb.local.folder import FACADE, PIPELINE, READ_MODEL
 from streamydb.local.launcher import birth_of
 from streamydb.local.memory import BROKER, JVM, WORKERS, PartMemory, memory_bytes, memory_of

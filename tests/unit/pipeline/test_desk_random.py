@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from streamydb.kafka import admin
-from streamydb.kafka.changes import KafkaSource
+from streamydb.kafka.changes import KafkaSource, Topic, TopicSpan
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.source import Topic, TopicSpan
-from streamydb.pipeline import desk
-from streamydb.pipeline.desk import Desk, EarlierRulings
+from streamydb.pipeline import restarts
+from streamydb.pipeline.restarts import Desk, EarlierRulings
 from streamydb.records import Resolved, encode_resolved
 from streamydb.records.rulings import Fault, TooLate, UnruledFaults
 from tests.support.memory_kafka import CONNECTION, MemoryKafka
@@ -48,7 +47,7 @@ class Written:
         self.dice = dice = random.Random(f"desk {seed}")
         self.kafka = MemoryKafka(dice)
         self.kafka.install(monkeypatch)
-        monkeypatch.setattr(desk, "_WINDOW_RECORDS", dice.choice([1, 2, 5, 100_000]))
+        monkeypatch.setattr(restarts, "_WINDOW_RECORDS", dice.choice([1, 2, 5, 100_000]))
         self.results = self.kafka.create(NAMES.results, dice.randint(1, 3))
         changes = self.kafka.create(NAMES.changes, 2)
         self.kafka.create(NAMES.transactions)
@@ -129,7 +128,7 @@ def test_one_that_follows_waits_for_the_ruling_but_not_for_ever(
     deciding = Desk(topic, CONNECTION, "bank", EarlierRulings(0, {}, {}))
     faults = [Fault(0, offset, "KeyError 'a'") for offset in range(written.dice.randint(1, 3))]
     failed = [f"x.UnruledFaults: {UnruledFaults(faults)}"]
-    for _ in range(desk._WAITS_MAX):
+    for _ in range(restarts._WAITS_MAX):
         assert deciding.may_repeat(failed, 5, leads=False)
     assert topic.known == {}
     if written.dice.random() < 0.5:

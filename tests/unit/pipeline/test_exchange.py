@@ -15,8 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from streamydb.pipeline import spool
-from streamydb.pipeline.exchange import Exchange, Given, task_number
-from streamydb.pipeline.spool import NO_SPOOL, Spool, SpoolError
+from streamydb.pipeline.spool import NO_SPOOL, Exchange, Given, Spool, SpoolError, task_number
 from streamydb.testing.database import wait_for
 
 KIND = "grants"
@@ -52,7 +51,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         slept.append(seconds)
         look(seconds)
 
-    monkeypatch.setattr("streamydb.pipeline.exchange.sleep", noted)
+    monkeypatch.setattr("streamydb.pipeline.spool.sleep", noted)
     return slept
 
 
@@ -88,8 +87,8 @@ def test_a_task_that_waits_for_long_says_for_what_and_ever_more_seldom(
             Exchange(files).give(KIND, 1, Given([(0, b"a")]))
             waited.clear()
 
-    monkeypatch.setattr("streamydb.pipeline.exchange.sleep", wait)
-    monkeypatch.setattr("streamydb.pipeline.exchange._LOOK_S", (0.2, 0.3))
+    monkeypatch.setattr("streamydb.pipeline.spool.sleep", wait)
+    monkeypatch.setattr("streamydb.pipeline.spool._LOOK_S", (0.2, 0.3))
     monkeypatch.setattr("sys.stderr", SimpleNamespace(write=write, flush=lambda: None))
     assert Exchange(files).take(KIND, 1).to(0) == [b"a"]
     assert len(said) == 4, "after 10, 20, 40 and 80 seconds"

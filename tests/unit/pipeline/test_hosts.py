@@ -24,9 +24,8 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.pipeline import arrow_batches, hosts, spool
-from streamydb.pipeline.exchange import Exchange
-from streamydb.pipeline.routes import tokens
-from streamydb.pipeline.spool import Spool, SpoolError
+from streamydb.pipeline.arrow_batches import tokens
+from streamydb.pipeline.spool import Exchange, Spool, SpoolError
 from streamydb.procedures.modules import NO_MODULES
 from streamydb.records.rulings import NO_RULINGS, Fault, UnruledFaults
 from streamydb.sorter import planner

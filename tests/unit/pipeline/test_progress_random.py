@@ -12,7 +12,7 @@ import pytest
 
 from streamydb.pipeline.adaptive import BatchSize
 from streamydb.pipeline.config import PipelineConfig
-from streamydb.pipeline.parts import Parts
+from streamydb.pipeline.outcome import Parts
 from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, StatusWriter
 from streamydb.pipeline.standby.position import PipelinePosition
 from streamydb.pipeline.standby.report import StandbyReport

@@ -17,14 +17,12 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation, RecordError
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics
-from streamydb.pipeline import desk as ruling
 from streamydb.pipeline import restarts
-from streamydb.pipeline.desk import Desk, EarlierRulings
-from streamydb.pipeline.restarts import RestartedQuery
+from streamydb.pipeline.restarts import Desk, EarlierRulings, RestartedQuery
 from streamydb.pipeline.standby import coordinator
-from streamydb.pipeline.standby.actions import Play
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.position import Play
 from streamydb.records.control import LeaderClaim
 from streamydb.records.ruling_records import Adopted, Fence, Ruling, decode_ruling, encode_ruling
 from streamydb.records.rulings import (
@@ -185,7 +183,7 @@ class Topic:
 
 def desk(topic: Topic, monkeypatch: pytest.MonkeyPatch, resolved: int = 0) -> Desk:
     told = EarlierRulings(0, {0: resolved}, {})
-    monkeypatch.setattr(ruling, "_told_now", lambda *_: told)
+    monkeypatch.setattr(restarts, "_told_now", lambda *_: told)
     monkeypatch.setattr(Desk, "_require_unwritten", lambda *_: None)
     return Desk(cast("RulingTopic", topic), {}, "db", EarlierRulings(0, {}, {}))
 

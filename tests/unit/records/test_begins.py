@@ -18,7 +18,7 @@ from streamydb.backup.folder import BackupFolder
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.admin import TopicDescription
 from streamydb.kafka.foundation import Founding, merged
-from streamydb.pipeline.foundation import begun
+from streamydb.pipeline.record import begun
 from streamydb.records.begins import (
     EVERYWHERE,
     EXPIRY,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from streamydb.pipeline.config import PipelineConfig
-from streamydb.pipeline.parts import Parts
+from streamydb.pipeline.outcome import Parts
 from streamydb.pipeline.progress import PipelineMetrics, StatusWriter
 from streamydb.pipeline.realtime.report import GearReports, Reach, one_gear
 from streamydb.pipeline.standby.report import StandbyReport

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from streamydb.pipeline.standby.actions import Say, Times
 from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.position import Say, Times
 from streamydb.records.control import Beat, Following, Handover, LeaderClaim, decode_message
 from tests.support.room import Room
 

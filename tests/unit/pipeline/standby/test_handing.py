@@ -9,8 +9,13 @@ import pytest
 from streamydb.cli.handover import _pause
 from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.pipeline.standby import handover
-from streamydb.pipeline.standby.handover import Handed, Standbys
-from streamydb.pipeline.standby.pause import TimedVerdict, longest_pause, written
+from streamydb.pipeline.standby.handover import (
+    Handed,
+    Standbys,
+    TimedVerdict,
+    longest_pause,
+    written,
+)
 from streamydb.records.control import Beat, Following, Message
 
 
