@@ -61,7 +61,7 @@ from streamydb.pipeline.record import (
     require_same_changes,
     require_same_log,
 )
-from streamydb.pipeline.restarts import Desk, RestartedQuery, note_told
+from streamydb.pipeline.restarts import FaultHandler, RestartedQuery, executed_before
 from streamydb.pipeline.run import RunningQuery, explain
 from streamydb.pipeline.session import SparkLaunch
 from streamydb.pipeline.shutdown import Ending
@@ -157,7 +157,7 @@ def _execute(parts: Parts, found: _Found, checkpoint: Checkpoint, launch: SparkL
     partitions = found.topics[TopicNames(found.database.database).transactions].partitions
     obstacle = gear_obstacle(config, found.database, partitions, spark)
     serve(parts.metrics.registry, config.settings)
-    topic, desk = parts.patience.ask(lambda: _rulings(found))
+    topic, faults = parts.patience.ask(lambda: _rulings(found))
     checkpoint.push()
     coordinator = parts.patience.ask(lambda: _coordinator(parts, found, topic))
     announcer = _announcer(found)
@@ -173,7 +173,7 @@ def _execute(parts: Parts, found: _Found, checkpoint: Checkpoint, launch: SparkL
     )
     _go_on(ending)
     start = partial(_start, parts, found, spark, coordinator, checkpoint)
-    queries = RestartedQuery(start, coordinator, desk)
+    queries = RestartedQuery(start, coordinator, faults)
     gear = _gear(parts, found, spark, coordinator, obstacle)
     if gear is not None:  # it may be the first that answers, so it begins beside the query
         coordinator.start(queries.beats)
@@ -286,9 +286,8 @@ def _spark(parts: Parts, launch: SparkLaunch) -> SparkSession:
     return spark
 
 
-def _rulings(found: _Found) -> tuple[RulingTopic, Desk]:
-    """Return the rulings on this log, with those of earlier releases, and the desk for further
-    ones.
+def _rulings(found: _Found) -> tuple[RulingTopic, FaultHandler]:
+    """Return the rulings on this log, with those of earlier releases, and who adds to them.
 
     Raises:
         ReadingError: Kafka does not answer; it may be done again.
@@ -297,7 +296,7 @@ def _rulings(found: _Found) -> tuple[RulingTopic, Desk]:
     client, name = settings.client_config(), settings.database
     topic = RulingTopic(client, name, found.log_id, found.begins)
     topic.adopt(lambda: aborted_before(client, name))
-    return topic, Desk(topic, client, name, note_told(checkpoint, client, name))
+    return topic, FaultHandler(topic, client, name, executed_before(checkpoint, client, name))
 
 
 def _start(
@@ -315,7 +314,7 @@ def _start(
     if number:
         checkpoint.pull()
         ends = resume(client, found.database, config.checkpoint, found.start, config.store)
-    rulings = coordinator.give()
+    rulings = coordinator.load_rulings()
     parts.metrics.faults.set(len(rulings))
     parts.status.update(faults=len(rulings))
     changes = _changes(found)
@@ -421,9 +420,8 @@ def _coordinator(parts: Parts, found: _Found, rulings: RulingTopic) -> Coordinat
     written = written_until(connection, database.database)
     shared = SharedTopics(connection, database.database, feedback)
     coordinator = Coordinator(shared, database, member, parts.reports.show, rulings)
-    coordinator.written = written
     try:
-        coordinator.begin()
+        coordinator.begin(written)
     except StreamyError:
         coordinator.stop()
         raise

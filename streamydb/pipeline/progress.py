@@ -31,7 +31,7 @@ from streamydb.pipeline.standby.position import PipelinePosition
 from streamydb.records.gears import GEARS, REAL_TIME, GearStatus
 
 if TYPE_CHECKING:
-    from streamydb.pipeline.standby.report import StandbyReport
+    from streamydb.pipeline.standby.coordinator import StandbyReport
 
 log = logging.getLogger("streamydb.pipeline")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -19,13 +19,16 @@ from streamydb.pipeline.run import RunningQuery, failure_of
 from streamydb.records import seq_in
 from streamydb.records.rulings import Fault, Place, Suspects, TooLate, faults_in
 
-_TOLD: Final = "told.json"
+if TYPE_CHECKING:
+    from streamydb.pipeline.standby.coordinator import Coordinator
+
+_FILE: Final = "told.json"
 _WINDOW_RECORDS: Final = 100_000
 _WAITS_MAX: Final = 30
 
 
-class EarlierRulings(msgspec.Struct, frozen=True):
-    """The rulings that earlier leaders had written when a checkpoint was begun.
+class ExecutedBefore(msgspec.Struct, frozen=True):
+    """The position up to which earlier leaders had executed the log when a checkpoint was begun.
 
     ``offsets``: per partition of the log, the first that was not resolved. ``seq``: the last that
     was. ``results``: per partition of the results, where they ended.
@@ -36,38 +39,44 @@ class EarlierRulings(msgspec.Struct, frozen=True):
     results: dict[int, int]
 
 
-def note_told(checkpoint: Path, connection: Mapping[str, str], database: str) -> EarlierRulings:
-    """Note the rulings that exist when this checkpoint is begun, unless they are noted already."""
-    path = checkpoint / _TOLD
+def executed_before(
+    checkpoint: Path, connection: Mapping[str, str], database: str
+) -> ExecutedBefore:
+    """Return this position; a new checkpoint notes it."""
+    path = checkpoint / _FILE
     if not path.exists():
-        write_whole(path, msgspec.json.encode(_told_now(connection, database)))
-    return msgspec.json.decode(path.read_bytes(), type=EarlierRulings, strict=False)
+        write_whole(path, msgspec.json.encode(_executed_now(connection, database)))
+    return msgspec.json.decode(path.read_bytes(), type=ExecutedBefore, strict=False)
 
 
-def _told_now(connection: Mapping[str, str], database: str) -> EarlierRulings:
+def _executed_now(connection: Mapping[str, str], database: str) -> ExecutedBefore:
     ends = look_at(connection, database)
     with TopicReader(connection, TopicNames(database).results) as reader:
         results = {number: span.high for number, span in reader.spans().items()}
-    return EarlierRulings(ends.seq, dict(ends.covered), results)
+    return ExecutedBefore(ends.seq, dict(ends.covered), results)
 
 
-class Desk:
+class FaultHandler:
     """Decides what becomes of a query that has failed.
 
     Args:
         topic: where rulings are written.
         connection: settings of confluent-kafka.
         database: its name.
-        told: the rulings that there were when the checkpoint was begun.
+        before: what was executed when the checkpoint was begun.
     """
 
     def __init__(
-        self, topic: RulingTopic, connection: Mapping[str, str], database: str, told: EarlierRulings
+        self,
+        topic: RulingTopic,
+        connection: Mapping[str, str],
+        database: str,
+        before: ExecutedBefore,
     ) -> None:
         self._topic = topic
         self._connection = connection
         self._database = database
-        self._told = told
+        self._before = before
         self._suspects = Suspects()
         self._waits = 0
 
@@ -102,7 +111,7 @@ class Desk:
         confirmed = self._suspects.confirm(faults)
         log.error("our own code failed on %d transactions (%s)", len(faults), faults[0].error)
         if confirmed:
-            self._require_untold(confirmed)
+            self._require_unseen(confirmed)
             self._topic.rule(confirmed, epoch)
             log.error("ruled %d transactions aborted: internal; please report it", len(confirmed))
             if self._open(confirmed):
@@ -113,16 +122,16 @@ class Desk:
         known = self._topic.rulings()
         return sum(known.get((fault.partition, fault.offset)) is None for fault in faults)
 
-    def _require_untold(self, faults: list[Fault]) -> None:
+    def _require_unseen(self, faults: list[Fault]) -> None:
         """Refuse to rule on a transaction whose result somebody may have seen."""
-        now = _told_now(self._connection, self._database)
-        for told in (self._told, now):
+        now = _executed_now(self._connection, self._database)
+        for executed in (self._before, now):
             for fault in faults:
-                if fault.offset < told.offsets.get(fault.partition, 0):
+                if fault.offset < executed.offsets.get(fault.partition, 0):
                     raise TooLate(fault)
-            self._require_unwritten(faults, told)
+            self._require_unwritten(faults, executed)
 
-    def _require_unwritten(self, faults: list[Fault], told: EarlierRulings) -> None:
+    def _require_unwritten(self, faults: list[Fault], executed: ExecutedBefore) -> None:
         """Look for results after the last resolved seq; a plan or two may have written some.
 
         A pipeline that went on from an older checkpoint has written old results again behind them.
@@ -133,14 +142,14 @@ class Desk:
         first: dict[int, int] = {}
         enough: set[int] = set()
         with TopicReader(self._connection, TopicNames(self._database).results) as reader:
-            spans = {n: (reader.span(n).low, end) for n, end in told.results.items()}
+            spans = {n: (reader.span(n).low, end) for n, end in executed.results.items()}
             for record in reader.backwards(spans, _WINDOW_RECORDS, enough):
                 value, number = record.value() or b"", record.partition() or 0
                 offset = record.offset() or 0
                 begins = offset < first.get(number, offset + 1)  # a window, with a result
                 if begins and (seq := seq_in(value)) is not None:
                     first[number] = offset
-                    if seq <= told.seq and record.timestamp()[1] <= before_ms:
+                    if seq <= executed.seq and record.timestamp()[1] <= before_ms:
                         enough.add(number)
                 fault = wanted.get(value.rpartition(b'"partition":')[2])
                 if fault is not None:
@@ -169,24 +178,6 @@ def _ending(place: Place) -> bytes:
 log = logging.getLogger("streamydb.pipeline")
 
 
-class _Member(Protocol):
-    """The answers of the coordinator (see `pipeline.standby.coordinator`)."""
-
-    stale: bool
-
-    @property
-    def epoch(self) -> int:
-        """The epoch in which this pipeline leads."""
-
-    @property
-    def settled(self) -> bool:
-        """True if no other pipeline may still write results."""
-
-    @property
-    def leads(self) -> bool:
-        """True if this pipeline leads."""
-
-
 class RestartedQuery:
     """One query after another, on one checkpoint.
 
@@ -194,18 +185,20 @@ class RestartedQuery:
 
     Args:
         start: starts one, with all rulings there are; is told how many queries there were before.
-        member: this pipeline's part among the others.
-        desk: decides what becomes of one that has failed.
+        coordinator: this pipeline's part among the others.
+        faults: decides what becomes of one that has failed.
 
     Attributes:
         running: the one that runs, or ran last.
 
     """
 
-    def __init__(self, start: Callable[[int], RunningQuery], member: _Member, desk: Desk) -> None:
+    def __init__(
+        self, start: Callable[[int], RunningQuery], coordinator: Coordinator, faults: FaultHandler
+    ) -> None:
         self._start = start
-        self._member = member
-        self._desk = desk
+        self._coordinator = coordinator
+        self._faults = faults
         self._starting = True
         self._number = 0
         self.running: RunningQuery
@@ -230,7 +223,7 @@ class RestartedQuery:
         """
         if not self._starting:
             active = self.running.active
-            if active and not self._member.stale:
+            if active and not self._coordinator.stale:
                 return True
             if active:
                 log.info("starting the query again: there are new rulings on faults of ours")
@@ -244,7 +237,7 @@ class RestartedQuery:
         return True
 
     def _may_repeat(self) -> bool:
-        member, query = self._member, self.running.query
-        return self._desk.may_repeat(
-            failure_of(query), member.epoch, leads=member.leads, settled=member.settled
+        part, query = self._coordinator, self.running.query
+        return self._faults.may_repeat(
+            failure_of(query), part.epoch, leads=part.leads, settled=part.settled
         )

@@ -35,10 +35,9 @@ from streamydb.pipeline.realtime.packing import Packing
 from streamydb.pipeline.realtime.query import start_query
 from streamydb.pipeline.realtime.readback import OutputReader
 from streamydb.pipeline.run import RunningQuery
-from streamydb.pipeline.standby.coordinator import Coordinator
+from streamydb.pipeline.standby.coordinator import Coordinator, StandbyReport
 from streamydb.pipeline.standby.core import Member
 from streamydb.pipeline.standby.position import PipelinePosition
-from streamydb.pipeline.standby.report import StandbyReport
 from streamydb.procedures.folder import FolderModules
 from streamydb.records.control import gear_of
 from streamydb.txn_processor import outputs as o
@@ -228,7 +227,7 @@ class GearLife:
         )
         topics = _GearTopics(start.client, start.shard.database, channel)
         coordinator = Coordinator(topics, me, member, self._show, start.rulings)
-        coordinator.give()
+        coordinator.load_rulings()
         coordinator.begin()
         coordinator.start(lambda: self._ended is None)
         return coordinator

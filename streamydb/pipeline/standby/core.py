@@ -17,7 +17,6 @@ output. `actions` has how long a member waits for what, and what it can do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from streamydb.pipeline.standby.position import (
@@ -30,6 +29,7 @@ from streamydb.pipeline.standby.position import (
     Rank,
     Say,
     Times,
+    Wish,
 )
 from streamydb.records.control import (
     Audited,
@@ -43,17 +43,6 @@ from streamydb.records.control import (
 from streamydb.records.gears import GearStatus
 
 Role = Literal["starting", "claiming", "leading", "following"]
-
-
-@dataclass(slots=True)
-class _Wish:
-    """Since when one wants the lead, the mark on the first message that says so, and when that
-    one, or a later one, came back (None: it has not).
-    """
-
-    since_ms: int
-    said: int
-    seen_ms: int | None = None
 
 
 class Member:
@@ -104,13 +93,14 @@ class Member:
         self._times = times
         self._own = Own()
         self._others = Others()
-        self._wish: _Wish | None = None
+        self._wish: Wish | None = None
         self._called_ms: int | None = None
         self._told = self.led = 0
         self._began_ms = self._said_ms = self._tick_ms = 0
         self._beaten = -1
         self._followed = False
         self._writes_until_ms: int | None = None
+        self._overtaken_ms: int | None = None
 
     @property
     def epoch(self) -> int:
@@ -408,7 +398,7 @@ class Member:
         times, wish = self._times, self._wish
         if wish is None:
             said = self._following(now_ms, wants=True)
-            self._wish = _Wish(now_ms, said.message.said_ms)
+            self._wish = Wish(now_ms, said.message.said_ms)
             return [said]
         if wish.seen_ms is None:
             return self._tell(now_ms)
@@ -454,6 +444,25 @@ class Member:
         self.role, self._said_ms, self._wish = "claiming", now_ms, None
         said_ms, epoch = self._own.say(now_ms), max(self.leader.epoch, self.led) + 1
         return [Say(LeaderClaim(**self._sender, epoch=epoch, said_ms=said_ms))]
+
+    def reclaim(self, epoch: int, now_ms: int) -> list[Action]:
+        """Claim the lead again if another pipeline has led in ``epoch``, of which the control topic
+        says nothing any more.
+
+        A leader that stood still for a week does not hear of it, and its rulings would be void. It
+        waits for a message of its own: if the other one leads now, it has heard that by then.
+        """
+        seen_ms = self._own.seen_ms
+        if self.role != "leading" or epoch <= self.epoch:
+            self._overtaken_ms = None
+        elif self._overtaken_ms is None:
+            said = self.beat(now_ms)
+            self._overtaken_ms = said.message.said_ms
+            return [said]
+        elif seen_ms is not None and seen_ms >= self._overtaken_ms:
+            self.led = epoch
+            return self.claim(now_ms)
+        return []
 
     def beat(self, now_ms: int) -> Say:
         """Say that it leads, and how far it is."""

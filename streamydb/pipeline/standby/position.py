@@ -164,6 +164,21 @@ class Own:
             self._waiting.popleft()
 
 
+@dataclass(slots=True)
+class Wish:
+    """A pipeline's wish for the lead.
+
+    Attributes:
+        since_ms: when it began.
+        said: the stamp of the first message that tells of it.
+        seen_ms: when this message, or a later one, came back; None: none has.
+    """
+
+    since_ms: int
+    said: int
+    seen_ms: int | None = None
+
+
 class Rank(NamedTuple):
     """The order of the candidates for the lead: ready first, then the furthest, then by name.
 

@@ -12,7 +12,7 @@ from streamydb.kafka import admin
 from streamydb.kafka.changes import KafkaSource, Topic, TopicSpan
 from streamydb.kafka.names import TopicNames
 from streamydb.pipeline import restarts
-from streamydb.pipeline.restarts import Desk, EarlierRulings
+from streamydb.pipeline.restarts import ExecutedBefore, FaultHandler
 from streamydb.records import Resolved, encode_resolved
 from streamydb.records.rulings import Fault, TooLate, UnruledFaults
 from tests.support.memory_kafka import CONNECTION, MemoryKafka
@@ -101,8 +101,8 @@ def test_what_somebody_may_have_seen_is_not_ruled_on(
     dice, topic = written.dice, Rulings()
     topic.fenced = dice.random() < 0.1
     given: Any = topic
-    none = EarlierRulings(0, {}, dict.fromkeys(range(len(written.results)), 0))
-    deciding = Desk(given, CONNECTION, "bank", none)
+    none = ExecutedBefore(0, {}, dict.fromkeys(range(len(written.results)), 0))
+    deciding = FaultHandler(given, CONNECTION, "bank", none)
     begins = dice.choice([0, written.resolved])
     offsets = dice.sample(range(begins, written.last + 3), dice.choice([1, 1, 2]))
     faults = [Fault(0, offset, "KeyError 'a'") for offset in offsets]
@@ -125,7 +125,7 @@ def test_one_that_follows_waits_for_the_ruling_but_not_for_ever(
 ) -> None:
     written = Written(seed, monkeypatch)
     topic: Any = Rulings()
-    deciding = Desk(topic, CONNECTION, "bank", EarlierRulings(0, {}, {}))
+    deciding = FaultHandler(topic, CONNECTION, "bank", ExecutedBefore(0, {}, {}))
     faults = [Fault(0, offset, "KeyError 'a'") for offset in range(written.dice.randint(1, 3))]
     failed = [f"x.UnruledFaults: {UnruledFaults(faults)}"]
     for _ in range(restarts._WAITS_MAX):

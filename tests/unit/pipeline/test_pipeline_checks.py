@@ -43,7 +43,7 @@ def test_more_texts_than_a_batch_may_have_stop_the_batch() -> None:
 
 
 def test_the_operator_is_told_and_nobody_rules_on_it() -> None:
-    """It is no fault of a transaction: see `Desk.may_repeat`."""
+    """It is no fault of a transaction: see `FaultHandler.may_repeat`."""
     with pytest.raises(InvariantViolation) as raised:
         Seam("sorter", HANDED_IN, "records").require(False, "they are good", row=3)
     assert isinstance(raised.value, STOPPING)

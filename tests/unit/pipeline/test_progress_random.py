@@ -14,8 +14,8 @@ from streamydb.pipeline.adaptive import BatchSize
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.outcome import Parts
 from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, StatusWriter
+from streamydb.pipeline.standby.coordinator import StandbyReport
 from streamydb.pipeline.standby.position import PipelinePosition
-from streamydb.pipeline.standby.report import StandbyReport
 from streamydb.settings import Settings
 
 METRIC_OF = {

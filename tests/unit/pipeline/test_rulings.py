@@ -18,7 +18,7 @@ from streamydb.errors import InvariantViolation, RecordError
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.pipeline import restarts
-from streamydb.pipeline.restarts import Desk, EarlierRulings, RestartedQuery
+from streamydb.pipeline.restarts import ExecutedBefore, FaultHandler, RestartedQuery
 from streamydb.pipeline.standby import coordinator
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import Member
@@ -181,11 +181,11 @@ class Topic:
         self.known += [] if self.void else faults
 
 
-def desk(topic: Topic, monkeypatch: pytest.MonkeyPatch, resolved: int = 0) -> Desk:
-    told = EarlierRulings(0, {0: resolved}, {})
-    monkeypatch.setattr(restarts, "_told_now", lambda *_: told)
-    monkeypatch.setattr(Desk, "_require_unwritten", lambda *_: None)
-    return Desk(cast("RulingTopic", topic), {}, "db", EarlierRulings(0, {}, {}))
+def desk(topic: Topic, monkeypatch: pytest.MonkeyPatch, resolved: int = 0) -> FaultHandler:
+    told = ExecutedBefore(0, {0: resolved}, {})
+    monkeypatch.setattr(restarts, "_executed_now", lambda *_: told)
+    monkeypatch.setattr(FaultHandler, "_require_unwritten", lambda *_: None)
+    return FaultHandler(cast("RulingTopic", topic), {}, "db", ExecutedBefore(0, {}, {}))
 
 
 def said(*faults: Fault) -> list[str]:
@@ -263,7 +263,7 @@ def test_a_query_is_started_again_for_its_rulings(monkeypatch: pytest.MonkeyPatc
         started.append(Query())
         return started[-1]
 
-    run = RestartedQuery(start, part, desk(topic, monkeypatch))
+    run = RestartedQuery(start, cast("Coordinator", part), desk(topic, monkeypatch))
     run.begin()
     assert run.keep_up()
     assert len(started) == 1
@@ -317,13 +317,13 @@ def test_the_shards_are_told_nothing_that_the_query_has_no_rulings_for() -> None
     )
     found._act([Play(leads=False, covered=5)])
     assert len(wire.told) == 1
-    assert len(found.give()) == 0
+    assert len(found.load_rulings()) == 0
     topic.known = [FAULTS[0]]
     found._act([Play(leads=False, covered=9)])
     assert (found.stale, len(wire.told)) == (True, 1)
-    assert len(found.give()) == 1
-    assert found._untold is not None
-    found._act([found._untold])
+    assert len(found.load_rulings()) == 1
+    assert found._shards.unsent is not None
+    found._act([found._shards.unsent])
     assert (found.stale, len(wire.told)) == (False, 2)
     member.leader.epoch = 4
     found._act([Play(leads=True, covered=9)])

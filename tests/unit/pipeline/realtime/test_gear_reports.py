@@ -10,7 +10,7 @@ from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.outcome import Parts
 from streamydb.pipeline.progress import PipelineMetrics, StatusWriter
 from streamydb.pipeline.realtime.report import GearReports, Reach, one_gear
-from streamydb.pipeline.standby.report import StandbyReport
+from streamydb.pipeline.standby.coordinator import StandbyReport
 from streamydb.records.gears import MICRO_BATCH, REAL_TIME, GearStatus
 from streamydb.settings import Settings
 

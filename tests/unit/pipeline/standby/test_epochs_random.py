@@ -40,7 +40,7 @@ class Running:
         shared = SharedTopics(CONNECTION, "bank", feedback)
         self.coordinator = Coordinator(shared, config, member, lambda _: None, self.rulings)
         self.coordinator._is_alive = lambda: True
-        self.coordinator.give()
+        self.coordinator.load_rulings()
         self.coordinator.begin()
         self.halted = False
 
@@ -50,7 +50,7 @@ class Running:
         self.coordinator._turn()
         assert self.coordinator.failure is None
         if self.coordinator.stale:  # the query starts again
-            self.coordinator.give()
+            self.coordinator.load_rulings()
 
 
 class World:

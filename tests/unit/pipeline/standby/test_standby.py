@@ -13,10 +13,9 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.pipeline.standby.agreement import Disagreement
-from streamydb.pipeline.standby.coordinator import Coordinator
+from streamydb.pipeline.standby.coordinator import Coordinator, StandbyReport
 from streamydb.pipeline.standby.core import Member
 from streamydb.pipeline.standby.position import PipelinePosition, Play, Say, Times
-from streamydb.pipeline.standby.report import StandbyReport
 from streamydb.records.control import (
     Audited,
     Beat,

@@ -282,8 +282,7 @@ def test_what_was_said_of_outputs_that_are_not_there_does_not_count(
     beat = Beat(log="log", pipeline="other", epoch=3, resolved=9, read=9)
     control = TopicNames("bank").control
     started.kafka.append(control, 0, encode_message(beat))
-    started.coordinator.written = written
-    started.coordinator._replay(0, 1)
+    started.coordinator._replay(0, 1, written)
     member = started.coordinator._member
     assert (member.epoch, member.covered) == (3, covered)
     member.hear(msgspec.structs.replace(beat, resolved=12), 1)
