@@ -83,10 +83,7 @@ class TopicIdentity(NamedTuple):
 def identity_of(admin: ContactedAdmin, topic: str, **options: float) -> TopicIdentity:
     """Return the identity of a topic.
 
-    Args:
-        admin: the client that asks.
-        topic: the topic's name.
-        options: `request_timeout` (seconds), as Confluent's client has it.
+    ``options``: `request_timeout` (seconds), as Confluent's client has it.
 
     Raises:
         TopicsError: there is no such topic, or Kafka refuses or does not answer.
@@ -130,9 +127,7 @@ def change_settings(admin: ContactedAdmin, changes: Mapping[str, Mapping[str, st
     Kafka's controller answers a moment before the brokers apply what it has taken. What is asked or
     appended meanwhile meets the old settings.
 
-    Args:
-        admin: the client that asks.
-        changes: per topic, the values of settings; None: what the cluster has by default.
+    ``changes``: per topic, the values of settings; None: what the cluster has by default.
 
     Raises:
         TopicsError: the cluster refuses or does not answer, or a topic does not exist.
@@ -216,12 +211,7 @@ def delete_before(
 ) -> dict[int, int]:
     """Delete the records before an offset of each partition; return the first ones that are left.
 
-    Args:
-        admin: the client that asks.
-        topic: the topic's name.
-        offsets: per partition, the first record that stays.
-        verb: names the action in an error.
-        timeout_s: the time that Kafka may take.
+    ``offsets``: per partition, the first record that stays. ``verb``: names the action in an error.
 
     Raises:
         TopicsError: the cluster refuses or does not answer.
@@ -317,11 +307,8 @@ def drop_before(
 ) -> dict[int, int]:
     """Delete records that were read and are old; return each partition's first offset that is left.
 
-    Args:
-        client_config: the connection.
-        topic: a feedback topic.
-        read: per partition, the offset up to which nobody needs its records.
-        before_ms: only records that were appended before this time, in ms since 1970.
+    ``read``: per partition, the offset up to which nobody needs its records. ``before_ms``: only
+    records that were appended before this time, in ms since 1970.
 
     Raises:
         TopicsError: the cluster refuses or does not answer.

@@ -31,10 +31,7 @@ _FLUSH_S: Final = 120.0
 class TopicAppender:
     """Appends records, a bounded number at a time; at the end of its context all are safe.
 
-    Args:
-        connection: settings of confluent-kafka.
-        topic: where to.
-        error: is raised when Kafka does not take a record.
+    ``error``: is raised when Kafka does not take a record.
 
     Attributes:
         fault: why one was not taken, the first time.
@@ -62,10 +59,8 @@ class TopicAppender:
     ) -> None:
         """Append a record; waits while too many are on their way.
 
-        Args:
-            value: of the record.
-            delivered: is told what came of it; by default a fault is kept.
-            placed: its key, partition and timestamp, if they are given, as confluent-kafka has it.
+        ``delivered``: is told what came of it; by default a fault is kept. ``placed``: its key,
+        partition and timestamp, if they are given, as confluent-kafka has it.
         """
         tell = self._delivered if delivered is None else _placed(delivered)
         while self.fault is None:

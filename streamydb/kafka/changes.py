@@ -113,12 +113,7 @@ class KafkaSource:
     """A `streamydb.kafka.changes.ChangesTopic` on Kafka."""
 
     def __init__(self, connection: Mapping[str, str], topic: str) -> None:
-        """Prepare to read.
-
-        Args:
-            connection: connection settings for confluent-kafka (`Settings.client_config()`).
-            topic: the topic's full name.
-        """
+        """Prepare to read."""
         self._connection = connection
         self._topic = topic
         self._admin = administrator(connection)

@@ -60,10 +60,7 @@ def check(
 ) -> list[TopicProblem]:
     """Compare a database's topics with its needs; an empty list means that all is well.
 
-    Args:
-        client_config: the connection.
-        database: the database's name.
-        shards: the number of shards that the database has, if known.
+    ``shards``: the number of shards that the database has, if known.
 
     Raises:
         TopicsError: the cluster does not answer.
@@ -107,9 +104,7 @@ def changes_lack(topic: str, begun: int) -> TopicProblem:
     It went on in the middle. When all is written behind that, from the log's beginning on, readers
     meet changes that were said to be there already. So the topic is of no use any more.
 
-    Args:
-        topic: of the changes.
-        begun: partitions that it began with.
+    ``begun``: partitions that it began with.
     """
     what = (
         "it was made anew while a pipeline ran, which wrote on there: what was written before is "

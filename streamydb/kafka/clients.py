@@ -318,11 +318,8 @@ def reader(
 ) -> ContactedConsumer:
     """Return a reader that connects in the background.
 
-    Args:
-        connection: of `Settings.client_config()`; what else it names wins over the kind.
-        kind: what it reads for.
-        eof: it also gives a message without a record at the end of a partition.
-        on_error: is told of every error of its connections.
+    ``connection``: of `Settings.client_config()`; what else it names wins over the kind. ``eof``:
+    it also gives a message without a record at the end of a partition.
     """
     consumer = ContactedConsumer(_reading(connection, kind, eof=eof))
     consumer.contact.also = on_error
@@ -338,11 +335,7 @@ def column_reader(
 ) -> ColumnReader:
     """Return a reader that gives records in columns, and connects in the background.
 
-    Args:
-        connection: as for `reader`.
-        kind: likewise.
-        eof: it also gives a failure at the end of a partition.
-        on_error: is told of every error of its connections.
+    ``eof``: it also gives a failure at the end of a partition.
     """
     from streamydb.kafka.librdkafka import ColumnReader
 
@@ -358,10 +351,8 @@ def _reading(connection: Mapping[str, Any], kind: Kind, *, eof: bool) -> dict[st
 def appender(connection: Mapping[str, Any], kind: Kind, *topics: str) -> ContactedProducer:
     """Return an appender that connects in the background.
 
-    Args:
-        connection: of `Settings.client_config()`.
-        kind: what it appends; `{**LOG, "linger.ms": 2}` adds what only the caller knows.
-        topics: where to; the first record of another one may wait for a second.
+    ``kind``: what it appends; `{**LOG, "linger.ms": 2}` adds what only the caller knows.
+    ``topics``: where to; the first record of another one may wait for a second.
     """
     producer = ContactedProducer({**_APPENDER, **kind, **connection})
     for topic in topics:

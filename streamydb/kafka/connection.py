@@ -299,10 +299,8 @@ def _place(address: str) -> tuple[str, int]:
 def metadata(client: Any, topic: str | None, timeout_s: float) -> Any:
     """Return the cluster's metadata, of one topic or of all.
 
-    Args:
-        client: any client with a `contact`; a consumer that is not assigned yet.
-        topic: the topic's name; None: all that this user may see.
-        timeout_s: how long to try.
+    ``client``: any client with a `contact`; a consumer that is not assigned yet. ``topic``: the
+    topic's name; None: all that this user may see.
 
     Raises:
         RefusedError: the settings cannot work.

@@ -200,10 +200,7 @@ def add_shared(client_config: Mapping[str, str], database: str, pipeline: str = 
 
     Copies and safety are as of the log.
 
-    Args:
-        client_config: the connection.
-        database: the database's name.
-        pipeline: the pipeline's name, which has a feedback topic of its own.
+    ``pipeline``: the pipeline's name, which has a feedback topic of its own.
 
     Raises:
         TopicsError: log, feedback or changes are missing, or the cluster refuses.

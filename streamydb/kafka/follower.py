@@ -40,10 +40,8 @@ _Rows = TypeVar("_Rows")
 class LoopTaker(Generic[_Rows]):
     """Takes rows in the event loop, in the order in which a thread hands them over.
 
-    Args:
-        starts: the first position of each partition.
-        take: called in the event loop, a few batches later at most. If it makes a generator, the
-            loop goes through it step by step and does other work between: see `_Pace`.
+    ``take``: called in the event loop, a few batches later at most. If it makes a generator, the
+    loop goes through it step by step and does other work between: see `_Pace`.
 
     Attributes:
         positions: up to where records were read and prepared, as the event loop knows it.
@@ -66,9 +64,7 @@ class LoopTaker(Generic[_Rows]):
     async def passed(self, ends: Mapping[int, int], obstacle: Callable[[], str | None]) -> None:
         """Wait until the positions have reached the ends; call it in the event loop.
 
-        Args:
-            ends: an offset of each partition.
-            obstacle: tells why nothing is read, any more or now.
+        ``obstacle``: tells why nothing is read, any more or now.
 
         Raises:
             LogFaultError: there is an obstacle.
@@ -178,13 +174,10 @@ class TopicFollower(Generic[_Rows]):
     came at the latest. While a partition cannot be read (a right was taken away, the topic is
     gone), that is a fault; it goes on when it can be read again.
 
-    Args:
-        settings: the connection.
-        topic: what is read.
-        starts: where to begin in each partition.
-        prepare: makes of records what `take` gets; called in the thread. `passed` waits for it.
-        take: called in the event loop, a few batches later at most. If it makes a generator, the
-            loop goes through it step by step and does other work between.
+    ``starts``: where to begin in each partition. ``prepare``: makes of records what `take` gets;
+    called in the thread. `passed` waits for it. ``take``: called in the event loop, a few batches
+    later at most. If it makes a generator, the loop goes through it step by step and does other
+    work between.
     """
 
     def __init__(

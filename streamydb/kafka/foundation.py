@@ -118,11 +118,6 @@ def merged(log: str, values: Iterable[bytes]) -> Founding:
 def recall(connection: Mapping[str, str], database: str, log: str) -> Founding:
     """Return the founding facts of a database, as far as somebody has recorded them.
 
-    Args:
-        connection: settings of confluent-kafka.
-        database: its name.
-        log: Kafka's id of its log.
-
     Raises:
         TopicsError: Kafka does not answer.
         ConfigurationError: a newer release has recorded it.
@@ -155,11 +150,7 @@ def renew(connection: Mapping[str, str], database: str, log: str, topic_id: str)
 
     A call that is repeated changes nothing.
 
-    Args:
-        connection: settings of confluent-kafka.
-        database: its name.
-        log: Kafka's id of its log.
-        topic_id: Kafka's id of the topic that the new history begins in.
+    ``topic_id``: Kafka's id of the topic that the new history begins in.
 
     Raises:
         TopicsError: the topic took no record, or Kafka does not answer.

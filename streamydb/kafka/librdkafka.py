@@ -100,9 +100,6 @@ class ColumnReader:
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Connect in the background.
 
-        Args:
-            config: as confluent-kafka takes it.
-
         Raises:
             ConfigurationError: librdkafka refuses it, or is not there.
         """

@@ -85,13 +85,7 @@ def heard(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> list[Se
 
 
 def doubtful(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> set[str]:
-    """Return the pipelines that may run though they were not heard: a clock may be wrong.
-
-    Args:
-        said: as for `heard`, like the others.
-        log: likewise.
-        now_ms: likewise.
-    """
+    """Return the pipelines that may run though they were not heard: a clock may be wrong."""
     last, newest = _last(said, log, now_ms)
     silent = [one for one in last if abs(one.age_s) > PRESENT_S and one.age_s <= _DOUBT_S]
     return {one.pipeline for one in silent if not _is_deposed(one, newest)}
@@ -136,10 +130,7 @@ def seen(connection: Mapping[str, str], database: str, own: Collection[str] = ()
     It listens for some seconds if a pipeline was silent by the clocks, and may be speaking all the
     same.
 
-    Args:
-        connection: settings of confluent-kafka.
-        database: its name.
-        own: pipelines that the caller knows about; they are not listened for.
+    ``own``: pipelines that the caller knows about; they are not listened for.
 
     Raises:
         ReadingError: Kafka does not answer, this user may not read the topic, or there is none.

@@ -82,12 +82,7 @@ class TopicReader:
     """
 
     def __init__(self, connection: Mapping[str, str], topic: str) -> None:
-        """Prepare to read; nothing is asked of the broker yet.
-
-        Args:
-            connection: connection settings for confluent-kafka (`Settings.client_config()`).
-            topic: the topic's full name.
-        """
+        """Prepare to read; nothing is asked of the broker yet."""
         self.topic = topic
         self.positions: dict[int, int] = {}
         self._bootstrap = connection["bootstrap.servers"]
@@ -184,8 +179,7 @@ class TopicReader:
     def last(self, records: int) -> Iterator[Message]:
         """The last records of the topic, each partition's in order, up to its end as it is now.
 
-        Args:
-            records: how many of each partition, at the most; gaps count.
+        ``records``: how many of each partition, at the most; gaps count.
 
         Raises:
             ReadingError: as `partitions` and `until`.

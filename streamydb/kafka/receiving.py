@@ -142,10 +142,8 @@ class SpanReader:
     def __init__(self, consumer: Any, topic: str, offsets: Mapping[int, tuple[int, int]]) -> None:
         """Assign the partitions.
 
-        Args:
-            consumer: one that tells of ends (`eof`).
-            topic: the topic's name.
-            offsets: first offset and end of each partition; an empty span is read already.
+        ``consumer``: one that tells of ends (`eof`). ``offsets``: first offset and end of each
+        partition; an empty span is read already.
         """
         self._consumer = consumer
         self.positions = {number: start for number, (start, _) in offsets.items()}
@@ -177,9 +175,6 @@ class TopicEnds:
     """Asks for the ends of topics; connects in the background. Not for several threads at once.
 
     A reader needs half of the processor time for this that a client for administration does.
-
-    Args:
-        connection: of `Settings.client_config()`.
     """
 
     def __init__(self, connection: Mapping[str, str]) -> None:
@@ -256,10 +251,6 @@ class NextRecords:
     """Reads a topic at places; connects at the first question, and stays connected.
 
     Records of Kafka transactions that were aborted are records, as they are for the pipeline.
-
-    Args:
-        settings: the connection.
-        topic: what is read.
     """
 
     def __init__(self, settings: Settings, topic: str) -> None:

@@ -31,12 +31,7 @@ class RulingsError(StreamyError):
 class RulingTopic:
     """`<db>.rulings`, read and written by one pipeline.
 
-    Args:
-        connection: settings of confluent-kafka.
-        database: its name.
-        log_id: Kafka's id of its log.
-        begins: where rules begin in it.
-
+    ``begins``: where rules begin in it.
     """
 
     def __init__(

@@ -53,10 +53,7 @@ class SharedTopics:
     def __init__(self, connection: Mapping[str, str], database: str, *told: str) -> None:
         """Connect in the background; the control topic is read from its beginning, or `begin_at`.
 
-        Args:
-            connection: settings of confluent-kafka.
-            database: its name.
-            told: the feedback topics that `tell` will append to.
+        ``told``: the feedback topics that `tell` will append to.
         """
         self._names = TopicNames(database)
         kind = {**MESSAGES, "message.timeout.ms": _GIVEN_UP_MS}

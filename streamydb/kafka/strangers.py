@@ -17,9 +17,6 @@ _log = logging.getLogger(__name__)
 class Strangers:
     """Counts such records of one topic.
 
-    Args:
-        topic: its name.
-
     Attributes:
         count: how many were passed over.
     """

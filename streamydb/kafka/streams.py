@@ -51,12 +51,8 @@ def follow(
 ) -> Iterator[Emitted]:
     """The records of a stream from the beginning, or after a place, for ever or to its end.
 
-    Args:
-        connection: settings for confluent-kafka, as `Settings.client_config()` has them.
-        database: the database's name.
-        stream: `module.stream`.
-        after: (seq, index) of the last record that is known.
-        end: stop at the end that the topic has now.
+    ``stream``: `module.stream`. ``after``: (seq, index) of the last record that is known. ``end``:
+    stop at the end that the topic has now.
 
     Raises:
         ReadingError: there is no such topic, or the broker does not answer.

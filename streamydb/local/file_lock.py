@@ -91,10 +91,8 @@ def write_whole(path: Path, data: bytes, *, synced: bool = True) -> None:
     A writer that is killed leaves a draft beside the file. The first write into the folder by a
     later process removes it.
 
-    Args:
-        path: the file; its folder is made when missing. Several may write it at once.
-        data: its content.
-        synced: this holds after a power loss, too. That takes the disk some milliseconds.
+    ``path``: the file; its folder is made when missing. Several may write it at once. ``synced``:
+    this holds after a power loss, too. That takes the disk some milliseconds.
     """
     _make_folder(path.parent, synced=synced)
     _remove_drafts(path.parent)
@@ -158,8 +156,7 @@ _HELD: Final[list[int]] = []
 def scratch_folder(base: Path | None = None) -> Path:
     """Make a folder that is this process's own, and is removed when it ends.
 
-    Args:
-        base: where; by default the folder for temporary files.
+    ``base``: where; by default the folder for temporary files.
 
     Raises:
         OSError: it cannot be made.

@@ -331,9 +331,7 @@ _LINKED: Final = ("bin", "jars")
 def spark_home(package: Path, cache: Path | None = None) -> Path:
     """Return the folder, made if it is missing; the package itself if it cannot be made.
 
-    Args:
-        package: the folder of the installed PySpark.
-        cache: where to make it; by default the user's cache.
+    ``cache``: where to make it; by default the user's cache.
     """
     digest = hashlib.sha256(str(package).encode()).hexdigest()[:16]
     home = (cache or cache_folder()) / f"spark-home-{digest}"

@@ -310,12 +310,8 @@ def end(
 ) -> bool:
     """Stop a process that was started anywhere, and what is left of its group.
 
-    Args:
-        name: its role, for messages.
-        pid: its id.
-        birth: when it began; a process that merely has the same id is left alone.
-        grace_s: how long it has after SIGTERM, in seconds.
-        note: called while it is waited for.
+    ``birth``: when it began; a process that merely has the same id is left alone. ``grace_s``: how
+    long it has after SIGTERM, in seconds. ``note``: called while it is waited for.
 
     Returns:
         Whether there was anything to stop.

@@ -76,11 +76,9 @@ def start(
 
     Of several callers at once, one starts it; else its record would be replaced by another's.
 
-    Args:
-        folder: where `run/` and `logs/` are kept; created if absent.
-        name: the role of the process (`pipeline`, `sequencer`); one process a role and folder.
-        command: program and arguments.
-        environment: variables to add to (or replace in) the caller's.
+    ``folder``: where `run/` and `logs/` are kept; created if absent. ``name``: the role of the
+    process (`pipeline`, `sequencer`); one process a role and folder. ``environment``: variables to
+    add to (or replace in) the caller's.
 
     Raises:
         ProcessError: a process of this name runs already, or the program cannot be started.

@@ -34,8 +34,7 @@ class StopSignals:
 
     Outside the main thread no signal can be caught: then it does nothing.
 
-    Args:
-        told: is called with the number of signals that have come; it may take locks.
+    ``told``: is called with the number of signals that have come; it may take locks.
     """
 
     def __init__(self, told: Callable[[int], None]) -> None:

@@ -22,13 +22,7 @@ _CLOSE_S = 2.0
 
 
 class Announcer:
-    """Appends resolved records to every partition of the changes.
-
-    Args:
-        connection: settings of confluent-kafka.
-        topic: of the changes.
-        partitions: how many it has.
-    """
+    """Appends resolved records to every partition of the changes."""
 
     def __init__(self, connection: Mapping[str, str], topic: str, partitions: int) -> None:
         self._producer = appender(connection, PROGRESS, topic)
@@ -44,8 +38,7 @@ class Announcer:
     def announce(self, resolves: str | None) -> None:
         """Append what a micro-batch that has ended has resolved; None or `NOT_YET`: nothing.
 
-        Args:
-            resolves: the value of a resolved record; see `Emitted`.
+        ``resolves``: the value of a resolved record; see `Emitted`.
         """
         if resolves is None or resolves == NOT_YET:
             return

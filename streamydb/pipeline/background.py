@@ -46,9 +46,6 @@ class Background(ABC):
     """Runs `_run` in a thread of its own while the body runs; at the end `_stop` is set.
 
     If it fails, the log says so, and it begins again.
-
-    Args:
-        name: of the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -85,12 +82,8 @@ _ANSWER_S: Final = 5.0
 class GrowthWatch(Background):
     """Looks at a topic in a thread of its own while the body runs.
 
-    Args:
-        connection: settings of confluent-kafka.
-        topic: of the changes.
-        known: Kafka's id of it at the start, and how many partitions it had.
-        made_anew: is told the id of a topic that has taken its place, and says why the pipeline
-            must not go on.
+    ``known``: Kafka's id of it at the start, and how many partitions it had. ``made_anew``: is told
+    the id of a topic that has taken its place, and says why the pipeline must not go on.
 
     Attributes:
         failure: why the pipeline must not go on; None while it may.
@@ -145,11 +138,7 @@ def read_by_all(checkpoint: Path, topic: str) -> dict[int, int]:
 class FeedbackKeeper(Background):
     """Sees to a pipeline's feedback topic in a thread of its own while the body runs.
 
-    Args:
-        connection: settings of confluent-kafka.
-        topic: the feedback topic.
-        checkpoint: the pipeline's folder.
-        pull: brings into it what it has in a store.
+    ``pull``: brings into it what it has in a store.
     """
 
     def __init__(

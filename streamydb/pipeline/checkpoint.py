@@ -41,10 +41,8 @@ def opened(
 ) -> Iterator[Checkpoint]:
     """Keep other pipelines off a checkpoint while the body runs: two on one would destroy it.
 
-    Args:
-        config: of the run.
-        spark: gives the session, which reaches the store.
-        stopped: waits for so many seconds, and returns whether the pipeline is to stop.
+    ``spark``: gives the session, which reaches the store. ``stopped``: waits for so many seconds,
+    and returns whether the pipeline is to stop.
 
     Raises:
         ConfigurationError: another pipeline runs on it, or the store refuses something.
@@ -219,10 +217,7 @@ class HadoopObjects(Objects):
 class StoreCheckpoint:
     """A checkpoint in an object store, and its copy.
 
-    Args:
-        objects: under the checkpoint's URL.
-        copy: the local folder; what it has is thrown away.
-        lease: of this pipeline.
+    ``copy``: the local folder; what it has is thrown away.
     """
 
     def __init__(self, objects: Objects, copy: Path, lease: StoreLease) -> None:

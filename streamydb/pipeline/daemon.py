@@ -50,11 +50,7 @@ _FILES_MAX: Final = 65_536
 
 
 class EarlyDaemon:
-    """A daemon that loads before Spark asks for one; it ends with this object's process.
-
-    Args:
-        python: the interpreter of Spark's workers.
-    """
+    """A daemon that loads before Spark asks for one; it ends with this object's process."""
 
     def __init__(self, python: str) -> None:
         """Start it, and have whatever is started from here on know of it.

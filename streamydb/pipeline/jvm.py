@@ -52,10 +52,6 @@ class EarlyJvm:
     """A JVM of Spark that boots while this process still loads what will use it.
 
     PySpark starts one, too, and waits for it. Whoever starts it before gives it the same command.
-
-    Args:
-        home: Spark's home.
-        settings: of the session that will use it.
     """
 
     def __init__(self, home: Path, settings: Mapping[str, str]) -> None:

@@ -126,10 +126,7 @@ def largest(
 
     Nothing but its size is taken of a record.
 
-    Args:
-        connection: settings of confluent-kafka.
-        topic: the log.
-        read: up to which offset each partition was read.
+    ``read``: up to which offset each partition was read.
 
     Raises:
         ReadingError: Kafka does not answer.

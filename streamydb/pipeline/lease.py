@@ -93,11 +93,8 @@ class _Said(msgspec.Struct, frozen=True):
 class StoreLease:
     """The lease of a checkpoint in an object store; use it as a context manager.
 
-    Args:
-        objects: under the checkpoint's URL.
-        url: of the checkpoint, for messages.
-        stopped: waits for so many seconds, and returns whether the pipeline is to stop.
-        clock: monotonic, in seconds.
+    ``stopped``: waits for so many seconds, and returns whether the pipeline is to stop. ``clock``:
+    monotonic, in seconds.
 
     Attributes:
         url: of the checkpoint.

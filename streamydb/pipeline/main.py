@@ -96,10 +96,6 @@ class _Found:
 def run(config: PipelineConfig, launch: SparkLaunch) -> int:
     """Run until SIGTERM or SIGINT, or until the query fails; return the exit code.
 
-    Args:
-        config: of the run.
-        launch: the start of Spark for it, which was begun.
-
     Raises:
         ConfigurationError: topics, checkpoint or settings are not as they must be.
 

@@ -321,10 +321,8 @@ class MarkerLoop(MarkerStatus):
     Any number of them may run on one database. With one partition it only looks, every few seconds,
     whether there are more. After an error it begins again, at growing intervals, until stopped.
 
-    Args:
-        settings: the database, the connection and the interval between rounds.
-        name: written into the markers; by default made of host, process and chance.
-        clock_ms: the wall clock.
+    ``settings``: the database, the connection and the interval between rounds. ``name``: written
+    into the markers; by default made of host, process and chance.
     """
 
     def __init__(
@@ -387,9 +385,7 @@ class MarkerLoop(MarkerStatus):
 def run(settings: Settings, say: Callable[[str], None] = print) -> int:
     """Run a marker loop in the foreground until SIGINT or SIGTERM; return the exit status.
 
-    Args:
-        settings: the database and the connection.
-        say: is told of each change of its state, in a line.
+    ``say``: is told of each change of its state, in a line.
     """
     with stop_event() as ended, MarkerLoop(settings) as loop:
         say(f"sequencer {loop.name} of {settings.database}: started")

@@ -36,13 +36,8 @@ def resume(
 
     Nothing is written to a topic before.
 
-    Args:
-        connection: settings of confluent-kafka.
-        database: the pipeline's configuration.
-        checkpoint: its folder.
-        start: the state that it began with.
-        store: the URL of the store that it is a copy of. A store keeps every file whole that it has
-            taken, so there is nothing to set aside.
+    ``start``: the state that it began with. ``store``: the URL of the store that it is a copy of. A
+    store keeps every file whole that it has taken, so there is nothing to set aside.
 
     Raises:
         ConfigurationError: it cannot go on; the message names what helps.
@@ -107,11 +102,6 @@ def log_ends(
 ) -> dict[int, LogEnd]:
     """Return the last record before an offset of each partition, where it has not been trimmed.
 
-    Args:
-        connection: settings of confluent-kafka.
-        topic: the log.
-        ends: the offsets.
-
     Raises:
         ReadingError: Kafka does not answer.
     """
@@ -149,10 +139,7 @@ def require_rest(
 ) -> None:
     """Refuse a log that does not go on where a state ends.
 
-    Args:
-        connection: settings of confluent-kafka.
-        topic: the log.
-        positions: those of the state, by partition.
+    ``positions``: those of the state, by partition.
 
     Raises:
         ConfigurationError: it was trimmed behind that, or ends before it.

@@ -326,10 +326,7 @@ class PartReports:
 
     Its micro-batch gear follows while the real-time gear leads, so neither report is enough alone.
 
-    Args:
-        name: of the pipeline; empty: it has none.
-        status: the status file.
-        metrics: for Prometheus.
+    ``name``: of the pipeline; empty: it has none.
     """
 
     def __init__(self, name: str, status: StatusWriter, metrics: PipelineMetrics) -> None:

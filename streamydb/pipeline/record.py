@@ -101,9 +101,7 @@ def require_same_log(checkpoint: Path, log: str) -> None:
 
     Offsets mean nothing in another log: Spark would go on in the middle of it.
 
-    Args:
-        checkpoint: the folder.
-        log: Kafka's id of the log's topic, which a topic that is made anew does not have.
+    ``log``: Kafka's id of the log's topic, which a topic that is made anew does not have.
 
     Raises:
         ConfigurationError: it is another log.
@@ -118,12 +116,9 @@ def require_same_changes(
 ) -> None:
     """Refuse changes that lack what is not written again; a new checkpoint notes whose they are.
 
-    Args:
-        checkpoint: the folder.
-        known: Kafka's id of the topic of the changes.
-        topic: its name.
-        begins_after: the seq of the state that this checkpoint began with; 0: it has none.
-        written: says up to which seq the topic has all changes; see `lack_beginning`.
+    ``known``: Kafka's id of the topic of the changes. ``begins_after``: the seq of the state that
+    this checkpoint began with; 0: it has none. ``written``: says up to which seq the topic has all
+    changes; see `lack_beginning`.
 
     Raises:
         ConfigurationError: the topic was made anew since the checkpoint began, or has not all
@@ -240,13 +235,8 @@ def founded(
 ) -> tuple[Settings, Begins]:
     """Return the settings, completed by the founding facts, and where rules begin in the log.
 
-    Args:
-        settings: as options and environment say.
-        checkpoint: the pipeline's folder.
-        known_log: Kafka's id of the log.
-        log_topic: the log.
-        results: the topic of the results.
-        changes: Kafka's id of the topic of the changes, and how many partitions it has.
+    ``settings``: as options and environment say. ``changes``: Kafka's id of the topic of the
+    changes, and how many partitions it has.
 
     Raises:
         ConfigurationError: the checkpoint is another database's; an option contradicts a fact, or

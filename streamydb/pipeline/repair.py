@@ -50,10 +50,8 @@ class Resumption(NamedTuple):
 def mend(checkpoint: Path, shards: int, operators: int) -> Resumption | None:
     """Set aside what is beyond the newest whole batch; None: the query has not begun.
 
-    Args:
-        checkpoint: the pipeline's folder.
-        shards: of the database: partitions of each operator's state.
-        operators: how many stateful operators the query has.
+    ``shards``: of the database: partitions of each operator's state. ``operators``: how many
+    stateful operators the query has.
 
     Raises:
         ConfigurationError: there is no whole batch; it names a file and the command that rebuilds.

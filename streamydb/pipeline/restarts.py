@@ -59,11 +59,7 @@ def _executed_now(connection: Mapping[str, str], database: str) -> ExecutedBefor
 class FaultHandler:
     """Decides what becomes of a query that has failed.
 
-    Args:
-        topic: where rulings are written.
-        connection: settings of confluent-kafka.
-        database: its name.
-        before: what was executed when the checkpoint was begun.
+    ``before``: what was executed when the checkpoint was begun.
     """
 
     def __init__(
@@ -183,10 +179,8 @@ class RestartedQuery:
 
     `begin` starts the first one.
 
-    Args:
-        start: starts one, with all rulings there are; is told how many queries there were before.
-        coordinator: this pipeline's part among the others.
-        faults: decides what becomes of one that has failed.
+    ``start``: starts one, with all rulings there are; is told how many queries there were before.
+    ``faults``: decides what becomes of one that has failed.
 
     Attributes:
         running: the one that runs, or ran last.

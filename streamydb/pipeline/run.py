@@ -67,8 +67,7 @@ class RunningQuery:
     def finish(self, give_up: threading.Event) -> bool:
         """Let the running batch end and the query with it; False if it was given up.
 
-        Args:
-            give_up: when set, the batch is not waited for any longer.
+        ``give_up``: when set, the batch is not waited for any longer.
 
         Raises:
             Py4JError: the JVM does not answer.
@@ -210,9 +209,7 @@ _STATE_LOST: Final = re.compile(r"(?s)stateful_processor_api_client\.py.*EOFErro
 def explain(messages: list[str], folders: Iterable[Path] = ()) -> str:
     """Say what happened and what to do.
 
-    Args:
-        messages: of the error and its causes, outermost first.
-        folders: whose disks are looked at if the messages tell nothing that is known.
+    ``folders``: whose disks are looked at if the messages tell nothing that is known.
     """
     for pattern, text in _KNOWN:
         for message in messages:

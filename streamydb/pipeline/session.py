@@ -135,8 +135,7 @@ def _defaults(master: str) -> dict[str, str]:
 def driver_options(collector: str) -> str:
     """Return the options of Spark's JVM on this machine.
 
-    Args:
-        collector: those of its garbage collector and its compilers.
+    ``collector``: those of its garbage collector and its compilers.
     """
     log = f'"-Dlog4j2.configurationFile={shipped_file("log4j2.properties")}"'
     return " ".join([collector, *java_options("pipeline", resolve("pipeline")), log])
@@ -176,10 +175,7 @@ def start_processes(
 ) -> SparkProcesses:
     """Start what a session will need, so that it boots while the caller loads its modules.
 
-    Args:
-        name: the application's name.
-        master: Spark's master URL; None: `spark-submit` has started what there is.
-        extra: settings that come on top.
+    ``master``: Spark's master URL; None: `spark-submit` has started what there is.
 
     Raises:
         ConfigurationError: there is no Java, or a jar is missing.
@@ -246,12 +242,8 @@ def session(
 ) -> SparkSession:
     """Get the session that `spark-submit` prepared, or make one with our defaults and jars.
 
-    Args:
-        name: the application's name.
-        master: Spark's master URL; None: `spark-submit` has given it.
-        extra: settings that come on top.
-        jvm: of `start_processes` with the same three.
-
+    ``master``: Spark's master URL; None: `spark-submit` has given it. ``jvm``: of `start_processes`
+    with the same three.
     """
     _prepare_environment(master)
     settings = jvm.settings if jvm is not None else _settings(name, master, extra)

@@ -108,11 +108,8 @@ def server_properties(
 ) -> str:
     """Return the broker's `server.properties`.
 
-    Args:
-        data: the folder of the log.
-        port: where clients connect, on 127.0.0.1.
-        controller_port: where the broker finds its own controller, on 127.0.0.1.
-        extra: properties that win over all others.
+    ``port``: where clients connect, on 127.0.0.1. ``controller_port``: where the broker finds its
+    own controller, on 127.0.0.1. ``extra``: properties that win over all others.
     """
     here = {
         "log.dirs": str(data),

@@ -354,9 +354,7 @@ class EmbeddedBroker:
 def answers(bootstrap: str | Mapping[str, str], *, timeout_s: float = 5.0) -> bool:
     """Tell whether a broker answers a metadata request within `timeout_s` s.
 
-    Args:
-        bootstrap: its address, or the connection settings of a client.
-        timeout_s: how long to wait.
+    ``bootstrap``: its address, or the connection settings of a client.
     """
     given = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
     client = administrator(given)

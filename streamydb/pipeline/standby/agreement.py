@@ -56,8 +56,7 @@ class _Told(NamedTuple):
         Its seq was another transaction's, and it was told before the one that has the seq now was
         appended.
 
-        Args:
-            ts_ms: the commit timestamp that the seq has now.
+        ``ts_ms``: the commit timestamp that the seq has now.
         """
         mine = self.teller.ts_ms
         if self.live or mine is None or ts_ms is None:

@@ -53,12 +53,7 @@ class StandbyReport:
 
 
 class StandbyReporter:
-    """Tells of a member when something has changed; of how far it is behind, once a second.
-
-    Args:
-        member: the pipeline's part.
-        show: is told.
-    """
+    """Tells of a member when something has changed; of how far it is behind, once a second."""
 
     def __init__(self, member: Member, show: Callable[[StandbyReport], None]) -> None:
         self._member = member
@@ -97,10 +92,6 @@ class StandbyReporter:
 
 class QueryRulings:
     """The rulings that the running query has, and the epoch in which this pipeline may add some.
-
-    Args:
-        topic: the rulings of the log.
-        pipeline: the incarnation of this pipeline.
 
     Attributes:
         epoch: in which this pipeline has begun to lead; its rulings are of that one.
@@ -145,11 +136,6 @@ class QueryRulings:
 class ShardRoles:
     """Tells the shards of this pipeline their role, by its feedback.
 
-    Args:
-        topics: the shared topics.
-        config: the pipeline's configuration.
-        rulings: those of the query.
-
     Attributes:
         unsent: the role that the shards have not been told yet.
     """
@@ -191,12 +177,8 @@ class ShardRoles:
 class Coordinator(Background):
     """One pipeline among those over a log.
 
-    Args:
-        topics: the shared topics.
-        config: the pipeline's configuration.
-        member: its part.
-        show: is told when something changes.
-        rulings: what the query must know before it executes.
+    ``show``: is told when something changes. ``rulings``: what the query must know before it
+    executes.
 
     Attributes:
         failure: why the pipeline must stop; None while it need not.
@@ -227,10 +209,9 @@ class Coordinator(Background):
     def begin(self, written: int | None = None) -> None:
         """Find out the role and tell the shards; the query may start afterwards.
 
-        Args:
-            written: up to this seq the changes have everything; None: not known. Earlier messages
-                about later outputs do not count: they are about a topic that was made anew since,
-                or about transactions that the log has lost.
+        ``written``: up to this seq the changes have everything; None: not known. Earlier messages
+        about later outputs do not count: they are about a topic that was made anew since, or about
+        transactions that the log has lost.
 
         Raises:
             SharedTopicsError: Kafka does not answer, or took no record.

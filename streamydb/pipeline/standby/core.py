@@ -48,13 +48,8 @@ Role = Literal["starting", "claiming", "leading", "following"]
 class Member:
     """One pipeline's view, and what it does.
 
-    Args:
-        log: Kafka's id of the log.
-        pipeline: the incarnation of its checkpoint.
-        name: its name.
-        terms: the settings that its outputs follow from.
-        standby: do not claim the lead at the start.
-        times: how long to wait for what.
+    ``terms``: the settings that its outputs follow from. ``standby``: do not claim the lead at the
+    start.
 
     Attributes:
         role: what it does now.

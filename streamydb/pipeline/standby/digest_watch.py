@@ -24,11 +24,6 @@ crash.
 class DigestWatch:
     """Reads the digests, compares them, and has the own state audited when they differ.
 
-    Args:
-        topics: the shared topics.
-        config: the pipeline's configuration.
-        member: its part among the others.
-
     Attributes:
         sound: the pipelines whose audits have found nothing.
         alarm: the difference, for people; None: there is none.
@@ -67,8 +62,7 @@ class DigestWatch:
         One whose state is damaged does not come out of the audit. The other one then goes on, and
         leads if it did not. So a sound one stops only if it hears that the leader is sound, too.
 
-        Args:
-            feedback_read: the offset up to which the own feedback has been read.
+        ``feedback_read``: the offset up to which the own feedback has been read.
 
         Returns:
             Why this pipeline must stop; None while it need not.

@@ -85,8 +85,7 @@ _START: Final = "start a standby with `streamydb pipeline --standby`"
 class Standbys:
     """The standbys' messages about themselves, and the choice of the next leader.
 
-    Args:
-        to: the name of the one that is wanted; empty: any.
+    ``to``: the name of the one that is wanted; empty: any.
     """
 
     def __init__(self, to: str) -> None:
