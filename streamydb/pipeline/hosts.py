@@ -10,6 +10,7 @@ import gc
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -94,18 +95,36 @@ class _Settling:
             gc.freeze()
 
 
+@dataclass(frozen=True, slots=True)
+class StageSettings:
+    """The settings that all stages of one query have.
+
+    Attributes:
+        config: of the database.
+        changes_partitions: each of them gets all resolved records.
+        modules: the code of procedures, on every executor.
+        rulings: those with which the query was started.
+        spool: of large blocks.
+    """
+
+    config: ShardConfig
+    changes_partitions: int = 1
+    modules: Modules = NO_MODULES
+    rulings: Rulings = NO_RULINGS
+    spool: Spool = NO_SPOOL
+
+    def executor(self, spread: int) -> TransactionProcessor:
+        """Return what executes plans for ``spread`` formatting tasks."""
+        return TransactionProcessor(
+            self.config, spread, self.changes_partitions, self.modules, self.rulings
+        )
+
+
 class Parser:
     """mapInArrow: Kafka rows to blocks for the shards."""
 
-    def __init__(
-        self, config: ShardConfig, rulings: Rulings = NO_RULINGS, spool: Spool = NO_SPOOL
-    ) -> None:
-        """Route for the shards of ``config``; ``rulings``: as they are given; ``spool``: of large
-        blocks, as in all hosts of a query.
-        """
-        self._config = config
-        self._rulings = rulings
-        self._spool = spool
+    def __init__(self, stage: StageSettings) -> None:
+        self._config, self._rulings, self._spool = stage.config, stage.rulings, stage.spool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Parse run by run: Spark's batches are small, because it bounds their records only."""
@@ -200,12 +219,11 @@ class ShardStep:
 
     def __init__(
         self,
-        config: ShardConfig,
+        stage: StageSettings,
         local: str,
         life: Life,
         starter: Starter | None = None,
         ends: Mapping[int, LogEnd] | None = None,
-        spool: Spool = NO_SPOOL,
         *,
         at_once: bool = False,
     ) -> None:
@@ -218,11 +236,10 @@ class ShardStep:
         """
         self._at_once = at_once
         self._ends = ends or {}
-        self._config = config
+        self._config, self._spool = stage.config, stage.spool
         self._starter = starter or Starter(None)
         self._local = local
         self._life = life
-        self._spool = spool
 
     def __call__(self, state: Any, token: str, rows: Iterable[Row]) -> Iterator[Row]:
         """Run one step."""
@@ -267,34 +284,20 @@ class ShardStep:
 class GatherStep:
     """One executing partition of `grouping=single`; gives blocks of records."""
 
-    def __init__(
-        self,
-        config: ShardConfig,
-        changes_partitions: int,
-        modules: Modules = NO_MODULES,
-        rulings: Rulings = NO_RULINGS,
-        spool: Spool = NO_SPOOL,
-    ) -> None:
-        """Execute for ``config``; resolved records go to every one of ``changes_partitions``.
-
-        ``modules``: where the code of procedures is, on every executor. ``rulings``: as they are
-        given.
-        """
-        self._config = config
-        self._changes_partitions = changes_partitions
-        self._modules = modules
-        self._rulings = rulings
-        self._spool = spool
+    def __init__(self, stage: StageSettings) -> None:
+        self._stage = stage
 
     def __call__(self, state: Any, token: str, rows: Iterable[Row]) -> Iterator[Row]:
         """Run one step."""
         _Settling.begin()
         last.forget()  # all shards have opened their records
-        config = self._config
-        number = tokens(config.shards).index(token)
-        blobs, partitions = SparkBlobs(state), self._changes_partitions
-        gatherer = Gatherer(config, number, blobs, partitions, self._modules, self._rulings)
-        blocks = blocks_for(number, rows, self._spool)
+        stage = self._stage
+        number = tokens(stage.config.shards).index(token)
+        gatherer = Gatherer(
+            stage.config, number, SparkBlobs(state), stage.changes_partitions, stage.modules,
+            stage.rulings,
+        )  # fmt: skip
+        blocks = blocks_for(number, rows, stage.spool)
         for records in gatherer.step(TO_GATHERER.each(blocks)):
             yield Row(token=token, dest=number, seq=0, block=output_block(records))
 
@@ -306,19 +309,9 @@ class Executor:
     processor time that it took, in microseconds.
     """
 
-    def __init__(
-        self,
-        config: ShardConfig,
-        changes_partitions: int,
-        modules: Modules = NO_MODULES,
-        rulings: Rulings = NO_RULINGS,
-        spool: Spool = NO_SPOOL,
-    ) -> None:
-        self._config = config
-        self._spool = spool
-        self._processor = TransactionProcessor(
-            config, config.shards, changes_partitions, modules, rulings
-        )
+    def __init__(self, stage: StageSettings) -> None:
+        self._config, self._spool = stage.config, stage.spool
+        self._processor = stage.executor(stage.config.shards)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Collect the grants of this task, execute them, and give the records out."""
@@ -348,19 +341,9 @@ class ExchangingExecutor:
     large, the tasks divide that among them, too.
     """
 
-    def __init__(
-        self,
-        config: ShardConfig,
-        changes_partitions: int,
-        modules: Modules,
-        rulings: Rulings,
-        spool: Spool,
-    ) -> None:
-        self._config = config
-        self._spool = spool
-        rest = changes_partitions, modules, rulings
-        self._small = TransactionProcessor(config, 1, *rest)
-        self._large = TransactionProcessor(config, config.shards, *rest)
+    def __init__(self, stage: StageSettings) -> None:
+        self._config, self._spool = stage.config, stage.spool
+        self._small, self._large = stage.executor(1), stage.executor(stage.config.shards)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the other tasks what is theirs, execute what is granted here, and format."""
@@ -425,9 +408,8 @@ class ExchangingExecutor:
 class Explode:
     """mapInArrow: blocks of records to records."""
 
-    def __init__(self, config: ShardConfig, spool: Spool = NO_SPOOL) -> None:
-        self._config = config
-        self._spool = spool
+    def __init__(self, stage: StageSettings) -> None:
+        self._config, self._spool = stage.config, stage.spool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Unpack block by block."""
