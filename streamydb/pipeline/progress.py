@@ -9,19 +9,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pyspark import SparkContext
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from streamydb.local.file_lock import write_whole
 from streamydb.local.folder import PipelineStatus
@@ -93,85 +88,73 @@ class GearMetrics:
     """Prometheus metrics of a pipeline's gears."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Register in the pipeline's registry."""
-        self.leads = Gauge("streamydb_gear", "1: this gear leads", ["gear"], registry=registry)
-        self.available = Gauge(
-            "streamydb_gear_available", "1: this pipeline has a real-time gear", registry=registry
-        )
-        self.behind = Gauge(
+        gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
+        self.leads = gauge("streamydb_gear", "1: this gear leads", ["gear"])
+        self.available = gauge("streamydb_gear_available", "1: this pipeline has a real-time gear")
+        self.behind = gauge(
             "streamydb_gear_behind_seqs",
             "Seqs that this gear lacks of what the other one has executed; NaN: unknown",
             ["gear"],
-            registry=registry,
         )
-        self.behind_records = Gauge(
+        self.behind_records = gauge(
             "streamydb_gear_behind_records",
             "Log records that the other gear has read and this one has not; NaN: unknown",
             ["gear"],
-            registry=registry,
         )
-        self.shifts = Counter(
-            "streamydb_gear_shifts", "How often the lead went to the other gear", registry=registry
-        )
-        self.ended = Counter(
-            "streamydb_gear_ended",
-            "How often the real-time gear has ended, and why",
-            ["reason"],
-            registry=registry,
+        self.shifts = counter("streamydb_gear_shifts", "How often the lead went to the other gear")
+        self.ended = counter(
+            "streamydb_gear_ended", "How often the real-time gear has ended, and why", ["reason"]
         )
 
 
 class PipelineMetrics:
-    """Prometheus metrics of a pipeline."""
+    """Prometheus metrics of a pipeline, in a registry of their own."""
 
     def __init__(self) -> None:
-        """Register in a registry of its own."""
-        self.registry = CollectorRegistry()
-        self.seq = Gauge("streamydb_seq", "Last released seq", registry=self.registry)
-        self.resolved = Gauge("streamydb_resolved", "Last resolved seq", registry=self.registry)
-        self.lag = Gauge("streamydb_lag_records", "Log records not read", registry=self.registry)
-        self.ignored = Gauge(
+        self.registry = registry = CollectorRegistry()
+        gauge = partial(Gauge, registry=registry)
+        self.seq = gauge("streamydb_seq", "Last released seq")
+        self.resolved = gauge("streamydb_resolved", "Last resolved seq")
+        self.lag = gauge("streamydb_lag_records", "Log records not read")
+        self.ignored = gauge(
             "streamydb_feedback_ignored",
             "Blocks of feedback that belonged to no plan in flight, of the shard with the most",
-            registry=self.registry,
         )
-        self.read = Gauge("streamydb_read_records", "Log records read", registry=self.registry)
-        self.last_batch = Gauge(
+        self.read = gauge("streamydb_read_records", "Log records read")
+        self.last_batch = gauge(
             "streamydb_last_batch_timestamp_seconds",
             "When the last micro-batch ended, seconds since 1970",
-            registry=self.registry,
         )
-        self.input = Counter("streamydb_input_records", "Records read", registry=self.registry)
-        self.leads = Gauge("streamydb_leads", "1: this one writes", registry=self.registry)
-        self.epoch = Gauge("streamydb_epoch", "Epoch of who leads", registry=self.registry)
-        self.faults = Gauge(
-            "streamydb_faults", "Transactions aborted by a fault of ours", registry=self.registry
+        self.input = Counter("streamydb_input_records", "Records read", registry=registry)
+        self.leads = gauge("streamydb_leads", "1: this one writes")
+        self.epoch = gauge("streamydb_epoch", "Epoch of who leads")
+        self.faults = gauge("streamydb_faults", "Transactions aborted by a fault of ours")
+        self.ready = gauge("streamydb_ready", "1: it writes, or could take over at once")
+        self.behind = gauge(
+            "streamydb_behind_records", "Seqs that it lacks of what is resolved; NaN: unknown"
         )
-        self.ready = Gauge(
-            "streamydb_ready", "1: it writes, or could take over at once", registry=self.registry
-        )
-        self.behind = Gauge(
-            "streamydb_behind_records",
-            "Seqs that it lacks of what is resolved; NaN: unknown",
-            registry=self.registry,
-        )
-        self.behind_s = Gauge(
-            "streamydb_behind_seconds", "How long it has lacked them", registry=self.registry
-        )
-        self.diverged = Gauge(
-            "streamydb_diverged", "1: digests of two pipelines differ", registry=self.registry
-        )
-        self.gears = GearMetrics(self.registry)
+        self.behind_s = gauge("streamydb_behind_seconds", "How long it has lacked them")
+        self.diverged = gauge("streamydb_diverged", "1: digests of two pipelines differ")
+        self.gears = GearMetrics(registry)
         self.batch = Histogram(
             "streamydb_batch_seconds",
             "Time of a micro-batch",
             buckets=(0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30),
-            registry=self.registry,
+            registry=registry,
         )
 
 
 class ProgressListener(StreamingQueryListener):
-    """Spark's progress events, told to people and programs."""
+    """Tells people and programs of Spark's progress.
+
+    Spark's JVM calls it with its own events, of which it takes the report as one JSON text. PySpark
+    would fetch every field of a report by a call, which took a fifth of a core.
+    """
+
+    class Java:
+        """The Java interface of the class, for py4j."""
+
+        implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
 
     def __init__(
         self,
@@ -194,22 +177,17 @@ class ProgressListener(StreamingQueryListener):
 
     @property
     def _jlistener(self) -> Any:
-        """The object that Spark calls; it takes one JSON text.
+        """The object that Spark calls."""
+        jvm: Any = SparkContext._jvm  # noqa: SLF001 - as PySpark's listeners do
+        return jvm.PythonStreamingQueryListenerWrapper(self)
 
-        PySpark's own fetches every field of a report by a call, which took a fifth of a core.
-        """
-        if not hasattr(self, "_jlistenerobj"):
-            jvm: Any = SparkContext._jvm  # noqa: SLF001 - as PySpark's listeners do
-            self._jlistenerobj = jvm.PythonStreamingQueryListenerWrapper(_AsJson(self))
-        return self._jlistenerobj
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: ARG002, N802
+    def onQueryStarted(self, event: Any) -> None:  # noqa: ARG002, N802
         """Note the start."""
         log.info("query started")
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         """Note a batch."""
-        self.note(event.progress.json)
+        self.note(event.progress().json())
 
     def note(self, text: str) -> None:
         """Note a batch by its progress report, a JSON object."""
@@ -262,41 +240,12 @@ class ProgressListener(StreamingQueryListener):
             _durations(progress),
         )
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: ARG002, N802
+    def onQueryIdle(self, event: Any) -> None:  # noqa: ARG002, N802
         """Note that nothing is left to be read."""
         self._status.update(lag=0, input_per_s=0.0)
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """The main thread reports the end."""
-
-
-class _AsJson:
-    """A listener on the JVM's side that takes each report as one text."""
-
-    class Java:
-        """The Java interface of the class, for py4j."""
-
-        implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
-
-    def __init__(self, listener: ProgressListener) -> None:
-        """Pass everything on to ``listener``."""
-        self._listener = listener
-
-    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-        """Pass on."""
-        self._listener.onQueryStarted(event)
-
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """Pass the report on."""
-        self._listener.note(event.progress().json())
-
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Pass on."""
-        self._listener.onQueryIdle(event)
-
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """Pass on."""
-        self._listener.onQueryTerminated(event)
+        """The main thread reports the end."""
 
 
 def _durations(progress: dict[str, Any]) -> str:
