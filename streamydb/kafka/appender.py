@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, NoReturn, Self
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, KafkaException, Message
 
@@ -44,7 +44,7 @@ class TopicAppender:
         self._producer = appender(connection, BULK, topic)
         self._topic = topic
         self._error = error
-        self.fault: object = None
+        self.fault: KafkaError | None = None
         self.advice = "run the same command again, it goes on where it was"
 
     def __enter__(self) -> Self:
@@ -52,7 +52,7 @@ class TopicAppender:
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None and (self._producer.flush(_FLUSH_S) or self.fault):
-            raise self._failed()
+            self._fail()
 
     def append(
         self, value: bytes | None, *, delivered: Delivered | None = None, **placed: Any
@@ -73,16 +73,16 @@ class TopicAppender:
             else:
                 self._producer.poll(0)
                 return
-        raise self._failed()
+        self._fail()
 
     def _delivered(self, fault: KafkaError | None, _: Message) -> None:
         self.fault = self.fault or (fault and self._producer.contact.cause(fault))
 
-    def _failed(self) -> StreamyError:
-        return self._error(
+    def _fail(self) -> NoReturn:
+        raise self._error(
             f"{self._topic}: Kafka did not take all records ({self.fault or 'no answer'}); "
             f"{self.advice}"
-        )
+        ) from (KafkaException(self.fault) if self.fault else TimeoutError())
 
 
 def _placed(delivered: Delivered) -> Callable[[KafkaError | None, Message], None]:

@@ -11,16 +11,14 @@ more: the longest list holds, the first one of two that are as long.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException
 
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.admin import TopicsError
-from streamydb.kafka.clients import MESSAGES, appender
+from streamydb.kafka.appender import TopicAppender
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError, TopicMissingError, TopicReader
 from streamydb.records.begins import NOWHERE, Begins
@@ -31,7 +29,6 @@ FACTS: Final = ("partitions", "id_window", "digest_interval", "constraints", "gr
 """The names of the facts."""
 
 _KEY: Final = b"founding"
-_WRITE_S: Final = 30.0
 
 
 class Founding(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,7 +138,8 @@ def record(connection: Mapping[str, str], database: str, facts: Founding) -> Fou
     known = recall(connection, database, facts.log)
     if known.completed(facts) == known:
         return known
-    _append(connection, TopicNames(database).founding, msgspec.json.encode(facts))
+    with TopicAppender(connection, TopicNames(database).founding, TopicsError) as appender:
+        appender.append(msgspec.json.encode(facts), key=_KEY, partition=0)
     return recall(connection, database, facts.log)
 
 
@@ -159,19 +157,3 @@ def renew(connection: Mapping[str, str], database: str, log: str, topic_id: str)
     if begun not in known:
         record(connection, database, Founding(log=log, generations=(*known, begun)))
     return begun
-
-
-def _append(connection: Mapping[str, str], topic: str, value: bytes) -> None:
-    told: list[KafkaError | None] = []
-    producer = appender(connection, MESSAGES, topic)
-    producer.produce(
-        topic, value, key=_KEY, partition=0, on_delivery=lambda error, _: told.append(error)
-    )
-    ends_s = time.monotonic() + _WRITE_S
-    while not told and time.monotonic() < ends_s:
-        producer.poll(0.05)
-    failed = told[0] if told else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - its name
-    if failed is not None:
-        failed = producer.contact.cause(failed)
-        what = f"{topic} took no record: {failed.str()}"
-        raise TopicsError(what) from KafkaException(failed)

@@ -55,15 +55,15 @@ class Database:
 
     def _let_others_write(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Another start may record its facts between a look at the topic and the writing."""
-        append = topic._append
+        append = topic.TopicAppender.append
 
-        def late(*given: Any) -> None:
+        def late(*given: Any, **beside: Any) -> None:
             if self.dice.random() < 0.2:
                 facts = {name: self.dice.choice(CHOICES[name]) for name in FACTS}
                 self._record({**facts, "partitions": min(facts["partitions"], self.partitions)})
-            append(*given)
+            append(*given, **beside)
 
-        monkeypatch.setattr(topic, "_append", late)
+        monkeypatch.setattr(topic.TopicAppender, "append", late)
 
     def _noise(self) -> None:
         """Records of another log, and such as nobody understands."""
