@@ -1,4 +1,4 @@
-"""What a process of ours takes of its machine, and gives back.
+"""A process of ours: how it spares its machine.
 
 Open files: as many as it needs. Python's garbage collector: away from objects that live for ever; a
 full collection walks through every container, a tenth of a second of a facade that has loaded its

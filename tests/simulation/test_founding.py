@@ -14,6 +14,7 @@ import pytest
 from streamydb.errors import ConfigurationError
 from streamydb.kafka import foundation as topic
 from streamydb.kafka.admin import TopicDescription
+from streamydb.kafka.appender import TopicAppender
 from streamydb.kafka.foundation import FACTS, Founding
 from streamydb.kafka.names import TopicNames
 from streamydb.pipeline.record import founded, read_record, recorded_config, require_same_log
@@ -55,7 +56,7 @@ class Database:
 
     def _let_others_write(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Another start may record its facts between a look at the topic and the writing."""
-        append = topic.TopicAppender.append
+        append = TopicAppender.append
 
         def late(*given: Any, **beside: Any) -> None:
             if self.dice.random() < 0.2:
@@ -63,7 +64,7 @@ class Database:
                 self._record({**facts, "partitions": min(facts["partitions"], self.partitions)})
             append(*given, **beside)
 
-        monkeypatch.setattr(topic.TopicAppender, "append", late)
+        monkeypatch.setattr(TopicAppender, "append", late)
 
     def _noise(self) -> None:
         """Records of another log, and such as nobody understands."""
