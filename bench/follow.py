@@ -27,7 +27,13 @@ from msgspec import Raw
 from streamydb.errors import StreamyError
 from streamydb.kafka import create
 from streamydb.kafka.appender import TopicAppender
-from streamydb.kafka.changes import BATCH_RECORDS_MAX, Fetched, KafkaSource, Topic, TopicSpan
+from streamydb.kafka.changes import (
+    BATCH_RECORDS_MAX,
+    FetchedRecords,
+    KafkaSource,
+    TopicSpan,
+    TopicState,
+)
 from streamydb.kafka.columns import RecordColumns
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.read_model import Follower, ReadModel, core, follower
@@ -125,21 +131,21 @@ class Prepared:
             self.ends[number] += 1
         self._at = 0
 
-    def describe(self) -> Topic:
+    def describe(self) -> TopicState:
         """The topic."""
-        return Topic("prepared", False, {n: TopicSpan(0, end) for n, end in self.ends.items()})
+        return TopicState("prepared", False, {n: TopicSpan(0, end) for n, end in self.ends.items()})
 
     def assign(self, positions: Mapping[int, int]) -> None:
         """Begin with the first record."""
         del positions
         self._at = 0
 
-    def fetch(self, timeout_s: float) -> Fetched:
+    def fetch(self, timeout_s: float) -> FetchedRecords:
         """The next records, as many as come from Kafka at most."""
         del timeout_s
         found = self.messages[self._at : self._at + BATCH_RECORDS_MAX]
         self._at += len(found)
-        return Fetched(RecordColumns.of(found), {})
+        return FetchedRecords(RecordColumns.of(found), {})
 
     def close(self) -> None:
         """Nothing to close."""

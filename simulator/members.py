@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from streamydb.pipeline.standby.core import Member
-from streamydb.pipeline.standby.position import Action, Play, Say, Times
+from streamydb.pipeline.standby.core import ElectionMember
+from streamydb.pipeline.standby.position import Action, SendMessage, SetRole, Times
 from streamydb.records.control import (
     Beat,
     Following,
@@ -33,7 +33,7 @@ STEP_MS: Final = 100
 """How long a step of the world takes; every member that runs has its turn in each."""
 
 
-class Earlier(Member):
+class Earlier(ElectionMember):
     """A member of release 0.1.0, which thought itself ready at once and asked nobody."""
 
     def is_ready(self, now_ms: int) -> bool:
@@ -80,7 +80,7 @@ def _plain(message: Message) -> Message:
 
 
 def _plainly(action: Action) -> Action:
-    return Say(_plain(action.message)) if isinstance(action, Say) else action
+    return SendMessage(_plain(action.message)) if isinstance(action, SendMessage) else action
 
 
 class ControlEntry(NamedTuple):
@@ -127,7 +127,7 @@ class Node:
     speed: float
     clock: tuple[float, int]
     standby: bool = True
-    member: Member | None = None
+    member: ElectionMember | None = None
     executed: int = 0
     covered: int = 0
     leads: bool = False
@@ -203,7 +203,7 @@ class Room:
             node.executed = 0
         if level:
             node.executed = self.total()
-        kind = Earlier if node.early else Member
+        kind = Earlier if node.early else ElectionMember
         node.member = kind(
             "log", node.pipeline, f"n{node.index}", standby=node.standby, times=self.times
         )
@@ -226,10 +226,10 @@ class Room:
     def act(self, node: Node, actions: list[Action], why: str) -> None:
         """Do what a member wants done, as far as its link allows."""
         for action in actions:
-            if isinstance(action, Play):
+            if isinstance(action, SetRole):
                 node.leads = action.leads
                 node.covered = max(node.covered, action.covered)
-            elif isinstance(action, Say):
+            elif isinstance(action, SendMessage):
                 self._send(
                     node, action.message, why if isinstance(action.message, LeaderClaim) else ""
                 )
@@ -273,7 +273,7 @@ class Room:
             if node.member is not None and not node.is_in("paused", self.t):
                 self._turn(node, node.member)
 
-    def _turn(self, node: Node, member: Member) -> None:
+    def _turn(self, node: Node, member: ElectionMember) -> None:
         now = node.now(self.t)
         deaf = node.is_in("deaf", self.t)
         if not deaf:
@@ -284,7 +284,7 @@ class Room:
             self._execute(node, member, now)
         self.act(node, member.tick(now), "tick")
 
-    def _hear(self, node: Node, member: Member, now: int) -> None:
+    def _hear(self, node: Node, member: ElectionMember, now: int) -> None:
         end = len(self.log)
         if node.is_in("slow", self.t):
             end = node.heard + self.rng.randint(0, end - node.heard)
@@ -293,7 +293,7 @@ class Room:
             why = "asked" if isinstance(entry.message, Handover) else "heard"
             self.act(node, member.hear(entry.message, now), why)
 
-    def _execute(self, node: Node, member: Member, now: int) -> None:
+    def _execute(self, node: Node, member: ElectionMember, now: int) -> None:
         """End a batch; one whose link is cut ends none, one that is stalled reads nothing."""
         if node.is_in("mute", self.t) or node.is_in("stalled", self.t):
             return

@@ -36,10 +36,10 @@ def subject_of(target: Target) -> Subject:
     facts = kafka.recall(target.connection, target.database, log_id)
     known = read_record(target.place.checkpoint)
     if known is not None:
-        facts = facts.completed(kafka.Founding(log=log_id, **facts_of(known)))
+        facts = facts.completed(kafka.FoundingFacts(log=log_id, **facts_of(known)))
     created = record.partitions if record is not None else log.partitions
     given = {name: getattr(settings, name) for name in FACTS if name != "partitions"}
-    facts = facts.completed(kafka.Founding(log=log_id, partitions=created, **given))
+    facts = facts.completed(kafka.FoundingFacts(log=log_id, partitions=created, **given))
     return Subject(
         connection=target.connection,
         database=target.database,

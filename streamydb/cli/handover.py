@@ -11,7 +11,7 @@ from streamydb.cli.options import Json, Named, time_span
 from streamydb.cli.target import find_target
 
 if TYPE_CHECKING:
-    from streamydb.pipeline.standby.handover import Handed
+    from streamydb.pipeline.standby.handover import HandoverResult
 
 
 def handover(
@@ -45,7 +45,7 @@ def handover(
     )
 
 
-def _pause(done: Handed) -> str:
+def _pause(done: HandoverResult) -> str:
     """Describe the pause that clients saw."""
     if done.pause_s is not None:
         return f"Clients waited for verdicts for {done.pause_s:.2f} s at the longest."

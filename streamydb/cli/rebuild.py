@@ -146,5 +146,5 @@ def _keep_founding(target: Target, checkpoint: Path) -> None:
     if known is None:
         return
     kafka.add_shared(target.connection, target.database)
-    founding = kafka.Founding(log=log, **facts_of(known))
+    founding = kafka.FoundingFacts(log=log, **facts_of(known))
     kafka.record(target.connection, target.database, founding)

@@ -13,7 +13,7 @@ from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.facade.auth import load_tokens
 from streamydb.facade.ending import SHUTDOWN_S, Ending
 from streamydb.facade.settings import LOOPBACK_HOSTS, FacadeSettings
-from streamydb.kafka.connection import Patience
+from streamydb.kafka.connection import KafkaRetry
 from streamydb.local.own_process import keep_all, often_collected, take_file_handles, trim_when_idle
 from streamydb.local.signals import hangs_up
 
@@ -189,7 +189,7 @@ def serve_database(settings: Settings, facade: FacadeSettings, model: FollowedMo
     pipeline = DatabaseFolder(settings.home, settings.database).status
     log, changes = KafkaLog(settings, facade, model), KafkaChanges(settings, facade, model)
     checked(facade)
-    Patience(_wait, addresses=settings.bootstrap_servers).ask(log.check)
+    KafkaRetry(_wait, addresses=settings.bootstrap_servers).call(log.check)
     serve(facade, model, log, changes, pipeline, about_database(settings))
 
 

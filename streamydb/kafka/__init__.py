@@ -24,14 +24,14 @@ from streamydb.kafka.creation import (
     log_id,
     reshard,
 )
-from streamydb.kafka.foundation import Founding, recall, record, renew
+from streamydb.kafka.foundation import FoundingFacts, recall, record, renew
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.topic_plans import RECORD_BYTES_MAX, Copies, copies_for
 
 __all__ = [
     "RECORD_BYTES_MAX",
     "Copies",
-    "Founding",
+    "FoundingFacts",
     "TopicDescription",
     "TopicNames",
     "TopicProblem",

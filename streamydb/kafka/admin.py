@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
 )
 
 from streamydb.errors import ConfigurationError
-from streamydb.kafka.clients import ContactedAdmin, administrator
+from streamydb.kafka.clients import KafkaAdministrator, administrator
 from streamydb.kafka.connection import metadata, passes
 from streamydb.kafka.names import TopicNames
 
@@ -80,7 +80,7 @@ class TopicIdentity(NamedTuple):
     partitions: int
 
 
-def identity_of(admin: ContactedAdmin, topic: str, **options: float) -> TopicIdentity:
+def identity_of(admin: KafkaAdministrator, topic: str, **options: float) -> TopicIdentity:
     """Return the identity of a topic.
 
     ``options``: `request_timeout` (seconds), as Confluent's client has it.
@@ -94,7 +94,7 @@ def identity_of(admin: ContactedAdmin, topic: str, **options: float) -> TopicIde
 
 
 def describe_topics(
-    admin: ContactedAdmin, names: Iterable[str], *, offsets: bool = False
+    admin: KafkaAdministrator, names: Iterable[str], *, offsets: bool = False
 ) -> dict[str, TopicDescription]:
     """Describe those of the topics that exist.
 
@@ -121,7 +121,9 @@ def describe_topics(
     return described
 
 
-def change_settings(admin: ContactedAdmin, changes: Mapping[str, Mapping[str, str | None]]) -> None:
+def change_settings(
+    admin: KafkaAdministrator, changes: Mapping[str, Mapping[str, str | None]]
+) -> None:
     """Change settings of topics; when it returns, a broker shows them.
 
     Kafka's controller answers a moment before the brokers apply what it has taken. What is asked or
@@ -167,14 +169,14 @@ def _has(entry: ConfigEntry | None, value: str | None) -> bool:
 
 
 def _offsets(
-    admin: ContactedAdmin, name: str, parts: Iterable[int], spec: OffsetSpec
+    admin: KafkaAdministrator, name: str, parts: Iterable[int], spec: OffsetSpec
 ) -> tuple[int, ...]:
     listed = list_offsets(admin, name, parts, spec)
     return tuple(listed[part].offset for part in sorted(listed))
 
 
 def list_offsets(
-    admin: ContactedAdmin, topic: str, partitions: Iterable[int], spec: OffsetSpec
+    admin: KafkaAdministrator, topic: str, partitions: Iterable[int], spec: OffsetSpec
 ) -> dict[int, Any]:
     """Return an offset, with its timestamp where Kafka tells it, of each of the partitions.
 
@@ -202,7 +204,7 @@ def list_offsets(
 
 
 def delete_before(
-    admin: ContactedAdmin,
+    admin: KafkaAdministrator,
     topic: str,
     offsets: Mapping[int, int],
     *,
@@ -232,7 +234,7 @@ def is_told(offset: int) -> bool:
     return bool(offset != OFFSET_INVALID)
 
 
-def cluster(admin: ContactedAdmin) -> Any:
+def cluster(admin: KafkaAdministrator) -> Any:
     """Return the cluster's metadata: the topics that this user may see.
 
     Raises:
@@ -243,8 +245,8 @@ def cluster(admin: ContactedAdmin) -> Any:
         return metadata(admin, None, TIMEOUT_S)
     except KafkaException as error:
         msg = (
-            f"Kafka does not answer ({admin.contact.told(error)}): start it with `streamydb up`, "
-            "or name its address with STREAMYDB_BOOTSTRAP"
+            f"Kafka does not answer ({admin.connections.reason(error)}): start it with "
+            "`streamydb up`, or name its address with STREAMYDB_BOOTSTRAP"
         )
         raise TopicsError(msg) from error
 

@@ -11,7 +11,7 @@ from streamydb.errors import StreamyError
 from streamydb.kafka.clients import BULK, appender
 
 
-class Placed(NamedTuple):
+class RecordPlace(NamedTuple):
     """The place of a record that was appended.
 
     Attributes:
@@ -23,7 +23,7 @@ class Placed(NamedTuple):
     has_own_time: bool
 
 
-Delivered = Callable[[KafkaError | None, Placed], None]
+Delivered = Callable[[KafkaError | None, RecordPlace], None]
 
 _FLUSH_S: Final = 120.0
 
@@ -76,7 +76,7 @@ class TopicAppender:
         self._fail()
 
     def _delivered(self, fault: KafkaError | None, _: Message) -> None:
-        self.fault = self.fault or (fault and self._producer.contact.cause(fault))
+        self.fault = self.fault or (fault and self._producer.connections.cause(fault))
 
     def _fail(self) -> NoReturn:
         raise self._error(
@@ -90,6 +90,6 @@ def _placed(delivered: Delivered) -> Callable[[KafkaError | None, Message], None
 
     def told(fault: KafkaError | None, message: Message) -> None:
         kind, _ = message.timestamp()
-        delivered(fault, Placed(message.offset(), kind == TIMESTAMP_CREATE_TIME))
+        delivered(fault, RecordPlace(message.offset(), kind == TIMESTAMP_CREATE_TIME))
 
     return told

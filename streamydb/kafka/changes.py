@@ -21,7 +21,7 @@ from streamydb.kafka.clients import (
 from streamydb.kafka.columns import RecordColumns
 
 if TYPE_CHECKING:
-    from streamydb.kafka.librdkafka import ColumnReader, Failure
+    from streamydb.kafka.librdkafka import ColumnReader, ReadFailure
 
 
 class TopicSpan(NamedTuple):
@@ -31,7 +31,7 @@ class TopicSpan(NamedTuple):
     high: int
 
 
-class Topic(NamedTuple):
+class TopicState(NamedTuple):
     """The topic as it is now.
 
     Attributes:
@@ -45,7 +45,7 @@ class Topic(NamedTuple):
     spans: Mapping[int, TopicSpan]
 
 
-class Fetched(NamedTuple):
+class FetchedRecords(NamedTuple):
     """Records, each partition's in order, and the partitions that were read to an end (offset)."""
 
     records: RecordColumns
@@ -55,13 +55,13 @@ class Fetched(NamedTuple):
 class ChangesTopic(Protocol):
     """A changes topic. What is raised derives from `streamydb.errors.StreamyError`."""
 
-    def describe(self) -> Topic:
+    def describe(self) -> TopicState:
         """The topic as it is now."""
 
     def assign(self, positions: Mapping[int, int]) -> None:
         """Read each partition from its position on."""
 
-    def fetch(self, timeout_s: float) -> Fetched:
+    def fetch(self, timeout_s: float) -> FetchedRecords:
         """Return the records that are there; wait if there are none.
 
         Raises:
@@ -121,7 +121,7 @@ class KafkaSource:
         self._partitions = 0
         self._checked_s = 0.0
 
-    def describe(self) -> Topic:
+    def describe(self) -> TopicState:
         """The topic as it is now.
 
         Raises:
@@ -133,7 +133,7 @@ class KafkaSource:
         if found is None:
             raise self._error("the topic does not exist; create it with `streamydb create`")
         spans = [TopicSpan(*span) for span in zip(found.beginnings, found.ends, strict=True)]
-        return Topic(
+        return TopicState(
             identity_of(admin, self._topic).topic_id,
             "compact" in found.settings.get("cleanup.policy", ""),
             dict(enumerate(spans)),
@@ -154,7 +154,7 @@ class KafkaSource:
         except KafkaException as fault:
             raise self._error(f"reading failed: {fault.args[0].str()}") from fault
 
-    def fetch(self, timeout_s: float) -> Fetched:
+    def fetch(self, timeout_s: float) -> FetchedRecords:
         """Return the records that are there, at most `BATCH_RECORDS_MAX`; wait for the first one.
 
         Raises:
@@ -166,7 +166,9 @@ class KafkaSource:
         if self._reader is None:
             raise self._error("no partitions are assigned")
         records, failures = self._reader.take(BATCH_RECORDS_MAX, timeout_s)
-        return Fetched(records, dict(end for failure in failures for end in self._ends(failure)))
+        return FetchedRecords(
+            records, dict(end for failure in failures for end in self._ends(failure))
+        )
 
     def close(self) -> None:
         """Close the connection."""
@@ -192,7 +194,7 @@ class KafkaSource:
                 "partitions'"
             )
 
-    def _ends(self, failure: Failure) -> list[tuple[int, int]]:
+    def _ends(self, failure: ReadFailure) -> list[tuple[int, int]]:
         """The end that came in place of a record, if it is one; other failures are judged."""
         error = failure.error
         if error.code() == PARTITION_EOF:

@@ -16,7 +16,7 @@ from streamydb.kafka.admin import (
     cluster,
     describe_topics,
 )
-from streamydb.kafka.clients import COPY_RECORD_BYTES_MAX, ContactedAdmin, administrator
+from streamydb.kafka.clients import COPY_RECORD_BYTES_MAX, KafkaAdministrator, administrator
 from streamydb.kafka.creation import changes_begun, log_id
 from streamydb.kafka.foundation import recall
 from streamydb.kafka.names import TopicNames
@@ -271,7 +271,7 @@ def _check_partitions(
     )
 
 
-def _check_brokers(admin: ContactedAdmin) -> Iterator[TopicProblem]:
+def _check_brokers(admin: KafkaAdministrator) -> Iterator[TopicProblem]:
     """Check what the brokers do with a topic that does not exist."""
     for number in sorted(cluster(admin).brokers):
         try:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from streamydb.kafka.admin import HIGHEST, list_offsets
-from streamydb.kafka.clients import ContactedAdmin
+from streamydb.kafka.clients import KafkaAdministrator
 from streamydb.records.times import duration, moment
 
 AHEAD_MS_MAX: Final = 2_000
@@ -43,7 +43,7 @@ class LogTime(NamedTuple):
         )
 
 
-def log_time(admin: ContactedAdmin, topic: str, partitions: Iterable[int]) -> LogTime:
+def log_time(admin: KafkaAdministrator, topic: str, partitions: Iterable[int]) -> LogTime:
     """Ask Kafka for the newest append time of a log.
 
     Raises:

@@ -1,8 +1,8 @@
 """Explain Kafka's errors: why a broker refuses a client, how to fix it, and which errors pass.
 
 librdkafka goes on trying when a password is wrong or a certificate has expired, and answers only
-"timed out" in the end. It tells the reason to the client's `error_cb`: a `Contact` is one, and
-`metadata` gives up as soon as the reason is one that no waiting mends.
+"timed out" in the end. It tells the reason to the client's `error_cb`, a `ConnectionState`, and
+`metadata` gives up as soon as no waiting mends the reason.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class RefusedError(ConfigurationError):
     """A broker refuses this client, or this client the broker; waiting does not help."""
 
 
-class Contact:
+class ConnectionState:
     """The state of a client's connections; use it as the client's `error_cb`.
 
     Attributes:
@@ -150,7 +150,7 @@ class Contact:
         found = error.args[0]
         return KafkaException(KafkaError(found.code(), f"{found.str()}; {self.doubt}"))
 
-    def told(self, error: KafkaException) -> str:
+    def reason(self, error: KafkaException) -> str:
         """Say why there was no answer: what is doubted, else the last error, else Kafka's word."""
         return self.doubt or (self.last or error.args[0]).str()
 
@@ -299,14 +299,14 @@ def _place(address: str) -> tuple[str, int]:
 def metadata(client: Any, topic: str | None, timeout_s: float) -> Any:
     """Return the cluster's metadata, of one topic or of all.
 
-    ``client``: any client with a `contact`; a consumer that is not assigned yet. ``topic``: the
+    ``client``: any client with a `connections`; a consumer that is not assigned yet. ``topic``: the
     topic's name; None: all that this user may see.
 
     Raises:
         RefusedError: the settings cannot work.
         KafkaException: no answer in time.
     """
-    contact: Contact = client.contact
+    connections: ConnectionState = client.connections
     deadline = time.monotonic() + timeout_s
     asked = {} if topic is None else {"topic": topic}
     attempt_s = ATTEMPT_S
@@ -315,11 +315,11 @@ def metadata(client: Any, topic: str | None, timeout_s: float) -> Any:
         try:
             found = client.list_topics(**asked, timeout=max(0.01, min(attempt_s, left)))
         except KafkaException as error:
-            client.poll(0)  # serves `contact`
-            if contact.refusal is not None or left <= attempt_s:
-                raise contact.explained(error) from error
+            client.poll(0)  # serves `connections`
+            if connections.refusal is not None or left <= attempt_s:
+                raise connections.explained(error) from error
         else:
-            contact.refusal = contact.doubt = None
+            connections.refusal = connections.doubt = None
             return found
         attempt_s *= 2
 
@@ -402,7 +402,7 @@ class _NobodyListensError(StreamyError):
     """No broker is there."""
 
 
-class Patience:
+class KafkaRetry:
     """Asks Kafka until it answers.
 
     Args:
@@ -421,7 +421,7 @@ class Patience:
         self._stopped = stopped
         self._note = note
 
-    def ask(self, action: Callable[[], _Answer], *, look: bool = True) -> _Answer:
+    def call(self, action: Callable[[], _Answer], *, look: bool = True) -> _Answer:
         """The answer of `action`, which may be called any number of times.
 
         ``look``: whether to see first that somebody listens.

@@ -23,8 +23,8 @@ from streamydb.kafka.admin import (
     set_sync,
     wait_until,
 )
-from streamydb.kafka.clients import ContactedAdmin, administrator
-from streamydb.kafka.foundation import Founding, record, renew
+from streamydb.kafka.clients import KafkaAdministrator, administrator
+from streamydb.kafka.foundation import FoundingFacts, record, renew
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.topic_plans import (
     LOADING,
@@ -80,7 +80,7 @@ def create(
     if not {names.transactions, names.changes} <= found.keys():
         log, changes = log_id(client_config, database), changes_begun(client_config, database)
         founded = None if names.transactions in found else partitions
-        facts = Founding(log=log, partitions=founded, changes=changes)
+        facts = FoundingFacts(log=log, partitions=founded, changes=changes)
         record(client_config, database, facts)
         if not {names.results, names.changes} & found.keys() and founded is None:
             _begin_generation(client_config, names, log, *changes)
@@ -146,7 +146,10 @@ def grow(client_config: Mapping[str, str], database: str, partitions: int) -> No
 
 
 def _note_alone(
-    client_config: Mapping[str, str], admin: ContactedAdmin, database: str, log: TopicDescription
+    client_config: Mapping[str, str],
+    admin: KafkaAdministrator,
+    database: str,
+    log: TopicDescription,
 ) -> None:
     """Record that a log began with one partition; after it has grown this cannot be found out."""
     if log.partitions > 1:
@@ -157,7 +160,7 @@ def _note_alone(
     plan = [plan for plan in plans if plan.name == names.founding]
     if names.founding not in cluster(admin).topics:
         _make(admin, plan)
-    facts = Founding(log=log_id(client_config, database), partitions=1)
+    facts = FoundingFacts(log=log_id(client_config, database), partitions=1)
     record(client_config, database, facts)
 
 
@@ -267,7 +270,7 @@ def describe(client_config: Mapping[str, str], database: str) -> dict[str, Topic
     return describe_topics(admin, TopicNames(database).all(), offsets=True)
 
 
-def _make(admin: ContactedAdmin, missing: list[TopicPlan]) -> None:
+def _make(admin: KafkaAdministrator, missing: list[TopicPlan]) -> None:
     """Create topics, and wait until they answer.
 
     Raises:
@@ -294,7 +297,7 @@ def _make(admin: ContactedAdmin, missing: list[TopicPlan]) -> None:
     refuse_differences(missing, describe_topics(admin, [plan.name for plan in missing]))
 
 
-def _await_metadata(admin: ContactedAdmin, plans: list[TopicPlan]) -> None:
+def _await_metadata(admin: KafkaAdministrator, plans: list[TopicPlan]) -> None:
     """Wait until every partition of every topic has a leader that answers.
 
     A broker that was just made a leader refuses requests for a moment (NOT_LEADER_FOR_PARTITION).
@@ -313,7 +316,7 @@ def _await_metadata(admin: ContactedAdmin, plans: list[TopicPlan]) -> None:
     wait_until(ready, "the topics' partitions to have leaders")
 
 
-def _leads(admin: ContactedAdmin, name: str, topic: TopicMetadata) -> bool:
+def _leads(admin: KafkaAdministrator, name: str, topic: TopicMetadata) -> bool:
     """Return True if the leaders of a topic's partitions answer a request."""
     try:
         list_offsets(admin, name, topic.partitions, LATEST)

@@ -19,13 +19,13 @@ from streamydb.kafka.changes import HOPELESS
 from streamydb.kafka.clients import (
     FOLLOWING,
     PARTITION_EOF,
-    ContactedAdmin,
+    KafkaAdministrator,
     administrator,
     column_reader,
 )
 from streamydb.kafka.columns import RecordColumns
 from streamydb.kafka.errors import LogFaultError
-from streamydb.kafka.librdkafka import Failure
+from streamydb.kafka.librdkafka import ReadFailure
 from streamydb.settings import Settings
 
 _HANDED_MAX: Final = 4
@@ -41,7 +41,7 @@ class LoopTaker(Generic[_Rows]):
     """Takes rows in the event loop, in the order in which a thread hands them over.
 
     ``take``: called in the event loop, a few batches later at most. If it makes a generator, the
-    loop goes through it step by step and does other work between: see `_Pace`.
+    loop goes through it step by step and does other work between: see `_StepBudget`.
 
     Attributes:
         positions: up to where records were read and prepared, as the event loop knows it.
@@ -103,9 +103,9 @@ class LoopTaker(Generic[_Rows]):
         """Take what was handed over, unless that is under way; called in the event loop."""
         if self._handed and not self._taking:
             self._taking = True
-            self._turn(_Pace(), self._handed.popleft(), None)
+            self._turn(_StepBudget(), self._handed.popleft(), None)
 
-    def _turn(self, pace: _Pace, rows: _Rows, steps: Iterator[None] | None) -> None:
+    def _turn(self, pace: _StepBudget, rows: _Rows, steps: Iterator[None] | None) -> None:
         """Take some steps through the rows."""
         try:
             if steps is None:
@@ -125,7 +125,7 @@ class LoopTaker(Generic[_Rows]):
             self._room.release()
 
 
-class _Pace:
+class _StepBudget:
     """Gives steps, with the tasks that they schedule, as much time as other work took.
 
     So nothing waits for all the steps, and nothing starves them. The tasks that the steps schedule
@@ -199,7 +199,7 @@ class TopicFollower(Generic[_Rows]):
         self._refusal: str | None = None
         self.fault: str | None = None
         self._connection = settings.client_config()
-        self._admin: ContactedAdmin | None = None
+        self._admin: KafkaAdministrator | None = None
         self._reader = column_reader(self._connection, FOLLOWING, eof=True, on_error=self._note)
         self._reader.assign(topic, starts)
         self._thread = threading.Thread(target=self._run, name=f"tail-{topic}", daemon=True)
@@ -279,7 +279,7 @@ class TopicFollower(Generic[_Rows]):
                 "it was made anew, or has lost its end; start again what reads it, the facade"
             )
 
-    def _judge(self, readable: Collection[int], failures: list[Failure]) -> None:
+    def _judge(self, readable: Collection[int], failures: list[ReadFailure]) -> None:
         """Note which partitions cannot be read; a record or an end shows that one can."""
         lost = {n: error for error, n, _ in failures if error.code() in HOPELESS}
         known = self._unreadable.items()

@@ -31,7 +31,7 @@ FACTS: Final = ("partitions", "id_window", "digest_interval", "constraints", "gr
 _KEY: Final = b"founding"
 
 
-class Founding(msgspec.Struct, frozen=True, kw_only=True):
+class FoundingFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The founding facts of a database that are known; None: nobody has recorded it.
 
     Attributes:
@@ -72,7 +72,7 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
         """The generation of the present history."""
         return self.generations[-1] if self.generations else FIRST
 
-    def completed(self, other: Founding) -> Founding:
+    def completed(self, other: FoundingFacts) -> FoundingFacts:
         """Return these facts, completed by those of another one."""
         begins = self.begins.completed(other.begins)
         changes = {**other.changes, **self.changes}
@@ -91,20 +91,20 @@ def facts_of(source: object) -> dict[str, Any]:
     return {name: getattr(source, name) for name in FACTS}
 
 
-def merged(log: str, values: Iterable[bytes]) -> Founding:
+def merged(log: str, values: Iterable[bytes]) -> FoundingFacts:
     """The facts of a log that records name, in the order of the topic: the first one holds.
 
     Raises:
         ConfigurationError: a newer release has written one.
     """
-    found = Founding(log=log)
+    found = FoundingFacts(log=log)
     for value in values:
         if later_format(value) is not None:
             raise ConfigurationError(
                 "the founding facts of this database were written by a newer release: use that one"
             )
         try:
-            each = msgspec.json.decode(value, type=Founding)
+            each = msgspec.json.decode(value, type=FoundingFacts)
         except UNREADABLE:
             continue
         if each.log == log:
@@ -112,7 +112,7 @@ def merged(log: str, values: Iterable[bytes]) -> Founding:
     return found
 
 
-def recall(connection: Mapping[str, str], database: str, log: str) -> Founding:
+def recall(connection: Mapping[str, str], database: str, log: str) -> FoundingFacts:
     """Return the founding facts of a database, as far as somebody has recorded them.
 
     Raises:
@@ -123,13 +123,13 @@ def recall(connection: Mapping[str, str], database: str, log: str) -> Founding:
         with TopicReader(connection, TopicNames(database).founding) as reader:
             values = [record.value() or b"" for record in reader.whole()]
     except TopicMissingError:
-        return Founding(log=log)
+        return FoundingFacts(log=log)
     except ReadingError as error:
         raise TopicsError(str(error)) from error
     return merged(log, values)
 
 
-def record(connection: Mapping[str, str], database: str, facts: Founding) -> Founding:
+def record(connection: Mapping[str, str], database: str, facts: FoundingFacts) -> FoundingFacts:
     """Record facts, unless others were recorded first; return the facts that hold now.
 
     Raises:
@@ -155,5 +155,5 @@ def renew(connection: Mapping[str, str], database: str, log: str, topic_id: str)
     """
     known, begun = recall(connection, database, log).generations, generation_of(topic_id)
     if begun not in known:
-        record(connection, database, Founding(log=log, generations=(*known, begun)))
+        record(connection, database, FoundingFacts(log=log, generations=(*known, begun)))
     return begun

@@ -27,7 +27,7 @@ from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.table import Bytes, Ragged
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.columns import NO_KEY, NO_VALUE, Ints, RecordColumns
-from streamydb.kafka.connection import Contact
+from streamydb.kafka.connection import ConnectionState
 
 _CONSUMER: Final = 1
 _OK: Final = 0
@@ -67,7 +67,7 @@ _FUNCTIONS: Final[dict[str, tuple[Any, list[Any]]]] = {
 """What is called, without the prefix that all have: what it returns, and its arguments."""
 
 
-class Failure(NamedTuple):
+class ReadFailure(NamedTuple):
     """Something that came in place of a record: an error, or the end of a partition.
 
     Attributes:
@@ -81,11 +81,11 @@ class Failure(NamedTuple):
     offset: int
 
 
-class Taken(NamedTuple):
+class ConsumedRecords(NamedTuple):
     """The records that were there, and the failures."""
 
     records: RecordColumns
-    failures: list[Failure]
+    failures: list[ReadFailure]
 
 
 class ColumnReader:
@@ -94,7 +94,7 @@ class ColumnReader:
     Not for several threads at once.
 
     Attributes:
-        contact: the state of its connections.
+        connections: the state of its connections.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -103,7 +103,7 @@ class ColumnReader:
         Raises:
             ConfigurationError: librdkafka refuses it, or is not there.
         """
-        self.contact = Contact(config)
+        self.connections = ConnectionState(config)
         self._told = _NOTE(self._note)
         self._handle = self._made(config)
         library = _library()
@@ -129,7 +129,7 @@ class ColumnReader:
         if code != _OK:
             raise KafkaException(KafkaError(code))
 
-    def take(self, count_max: int, timeout_s: float) -> Taken:
+    def take(self, count_max: int, timeout_s: float) -> ConsumedRecords:
         """Return the records that are there, at most ``count_max``; wait for the first one.
 
         Raises:
@@ -178,7 +178,7 @@ class ColumnReader:
         return max(0, int(found))
 
     def _note(self, _handle: int, code: int, reason: bytes, _opaque: int) -> None:
-        self.contact(KafkaError(code, reason.decode(errors="replace")))
+        self.connections(KafkaError(code, reason.decode(errors="replace")))
 
     def _end(self) -> None:
         library = _library()
@@ -269,7 +269,7 @@ def compile_kernels() -> None:
 
 def _taken(
     numbers: Ints, absent: Bytes, keys: Bytes, key_bounds: Ints, values: Bytes, value_bounds: Ints
-) -> Taken:
+) -> ConsumedRecords:
     """Part records and failures."""
     codes, partitions, offsets = np.ascontiguousarray(numbers.T)
     records = RecordColumns(
@@ -277,14 +277,14 @@ def _taken(
     )
     good = codes == _OK
     if good.all():
-        return Taken(records, [])
+        return ConsumedRecords(records, [])
     failures = [
-        Failure(
+        ReadFailure(
             _error(int(codes[row]), records.values[row]), int(partitions[row]), int(offsets[row])
         )
         for row in np.flatnonzero(~good).tolist()
     ]
-    return Taken(records.where(good), failures)
+    return ConsumedRecords(records.where(good), failures)
 
 
 def _error(code: int, reason: bytes) -> KafkaError:

@@ -76,7 +76,7 @@ def look_at(connection: Mapping[str, str], database: str) -> ChangesEnds:
     )
 
 
-class Written(NamedTuple):
+class LastExecuted(NamedTuple):
     """The end of the changes: how far the log was executed.
 
     Attributes:
@@ -90,7 +90,7 @@ class Written(NamedTuple):
     after: dict[int, Change]
 
 
-def written(connection: Mapping[str, str], database: str) -> Written:
+def written(connection: Mapping[str, str], database: str) -> LastExecuted:
     """Read the end of the changes.
 
     Raises:
@@ -106,8 +106,8 @@ def written(connection: Mapping[str, str], database: str) -> Written:
         for change in each.values():
             _keep(last, change)
     if not points and any(span.low for span in spans.values()):
-        return Written(None, last)
-    return Written(max(points.values(), key=_seq, default=_NONE), last)
+        return LastExecuted(None, last)
+    return LastExecuted(max(points.values(), key=_seq, default=_NONE), last)
 
 
 def written_until(connection: Mapping[str, str], database: str) -> int | None:

@@ -44,7 +44,7 @@ _DOUBT_S: Final = 3_600.0
 """Who was silent for longer, by the clocks, does not run: no clock is so far ahead."""
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class PresentPipeline(msgspec.Struct, frozen=True, kw_only=True):
     """A pipeline that was heard lately."""
 
     name: str
@@ -70,7 +70,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         return f"{who}, {state}, epoch {self.epoch}{gear}, heard {self.age_s:.1f} s ago"
 
 
-def heard(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> list[Seen]:
+def heard(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> list[PresentPipeline]:
     """Return who was heard in the last `PRESENT_S`, the leader first.
 
     Args:
@@ -91,11 +91,13 @@ def doubtful(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> set[
     return {one.pipeline for one in silent if not _is_deposed(one, newest)}
 
 
-def _last(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> tuple[list[Seen], int]:
+def _last(
+    said: Iterable[tuple[int, Message]], log: str, now_ms: int
+) -> tuple[list[PresentPipeline], int]:
     """Return the last word of each pipeline, with an age below zero if that lies ahead, and the
     highest epoch that anybody led in.
     """
-    last: dict[str, Seen] = {}
+    last: dict[str, PresentPipeline] = {}
     claimed: dict[int, str] = {}
     newest = 0
     for append_ms, message in said:
@@ -107,7 +109,7 @@ def _last(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> tuple[l
                 continue
         leads, before = not isinstance(message, Following), last.get(message.pipeline)
         newest = max(newest, message.epoch if leads else 0)
-        last[message.pipeline] = Seen(
+        last[message.pipeline] = PresentPipeline(
             name=message.name, pipeline=message.pipeline, epoch=message.epoch,
             age_s=(now_ms - append_ms) / 1000, role="leading" if leads else "following",
             resolved=getattr(message, "resolved", 0), ready=getattr(message, "ready", leads),
@@ -116,15 +118,17 @@ def _last(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> tuple[l
     return [*last.values()], newest
 
 
-def _is_deposed(one: Seen, newest: int) -> bool:
+def _is_deposed(one: PresentPipeline, newest: int) -> bool:
     return one.role == "leading" and one.epoch < newest
 
 
-def _shown(one: Seen) -> Seen:
+def _shown(one: PresentPipeline) -> PresentPipeline:
     return msgspec.structs.replace(one, age_s=max(0.0, one.age_s))
 
 
-def seen(connection: Mapping[str, str], database: str, own: Collection[str] = ()) -> list[Seen]:
+def seen(
+    connection: Mapping[str, str], database: str, own: Collection[str] = ()
+) -> list[PresentPipeline]:
     """Read the end of the control topic: who was heard lately.
 
     It listens for some seconds if a pipeline was silent by the clocks, and may be speaking all the

@@ -17,14 +17,8 @@ from typing import Any, Final, NamedTuple, Self
 from confluent_kafka import KafkaError, KafkaException
 
 from streamydb.errors import INVALID_JSON, REJECTED_CODES, TRANSACTION_TOO_LARGE, StreamyError
-from streamydb.kafka.clients import (
-    LOG,
-    UNKNOWN_PARTITION,
-    UNKNOWN_TOPIC,
-    ContactedProducer,
-    appender,
-)
-from streamydb.kafka.connection import PURGE_QUEUE, Contact
+from streamydb.kafka.clients import LOG, UNKNOWN_PARTITION, UNKNOWN_TOPIC, KafkaAppender, appender
+from streamydb.kafka.connection import PURGE_QUEUE, ConnectionState
 from streamydb.kafka.names import TopicNames
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.records import Marker, Rejection, decode
@@ -110,7 +104,7 @@ def _too_large(size: int) -> TransactionRefusedError:
 
 
 def explain(
-    error: KafkaError, topic: str, size: int, contact: Contact, *, sent: bool = True
+    error: KafkaError, topic: str, size: int, connections: ConnectionState, *, sent: bool = True
 ) -> AppendError:
     """Turn Kafka's error into one that says what to do.
 
@@ -118,17 +112,17 @@ def explain(
         error: what the client library says of a record.
         topic: the log.
         size: the record's bytes; 0 if that is not known.
-        contact: of the client; it knows why the brokers refuse us, if they do, and which error
+        connections: of the client; it knows why the brokers refuse us, if they do, and which error
             ended the client, so that what it had not sent yet was dropped.
         sent: False if the client did not take the record.
     """
     known = not sent or error.code() in _NEVER_APPENDED
-    error = contact.cause(error)
+    error = connections.cause(error)
     code, text = error.code(), f"{topic}: {error.str()}"
     if code == KafkaError.MSG_SIZE_TOO_LARGE:
         return _too_large(size)
     if not known:
-        text = contact.refusal or text
+        text = connections.refusal or text
         msg = f"{text}; it may be in the log or not: append the same bytes again"
         return AppendUnknownError(msg)
     if code == UNKNOWN_PARTITION:
@@ -191,7 +185,7 @@ class Producer:
         timing = {"linger.ms": linger_ms, "message.timeout.ms": round(timeout_s * 1000)}
         self._connect = partial(appender, settings.client_config(), {**LOG, **timing}, self._topic)
         self._dropped: deque[Callable[[], None]] = deque()
-        self._client: ContactedProducer = self._connect()
+        self._client: KafkaAppender = self._connect()
         self._replacing = threading.Lock()
         self._stop = threading.Event()
         self._wake = threading.Event()  # something is under way, or this is closed
@@ -224,7 +218,7 @@ class Producer:
         try:
             return future.result(waited)
         except FutureTimeoutError:
-            refusal = self._client.contact.refusal
+            refusal = self._client.connections.refusal
             why = f" ({refusal})" if refusal else ""
             msg = f"{self._topic}: no answer within {waited:g} s{why}; append the same bytes again"
             raise AppendUnknownError(msg) from None
@@ -287,7 +281,7 @@ class Producer:
         if self._stop.is_set():
             return False
         client = self._client
-        told = self._telling(on_delivery, client.contact)
+        told = self._telling(on_delivery, client.connections)
         try:
             client.produce(self._topic, value, on_delivery=told, **_beside(headers))
         except (BufferError, KafkaException):
@@ -341,7 +335,7 @@ class Producer:
         self.close()
 
     def _telling(
-        self, on_delivery: OnDelivery, contact: Contact
+        self, on_delivery: OnDelivery, connections: ConnectionState
     ) -> Callable[[KafkaError | None, Any], None]:
         """Return the callback for the client library that reports the fate of a record.
 
@@ -355,7 +349,7 @@ class Producer:
                 return
             try:
                 if error is not None:
-                    on_delivery(None, explain(error, self._topic, 0, contact))
+                    on_delivery(None, explain(error, self._topic, 0, connections))
                 else:
                     stamp = message.timestamp()[1]
                     on_delivery(Appended(message.partition(), message.offset(), stamp), None)
@@ -388,7 +382,7 @@ class Producer:
         fatal = 0
         while True:
             client = self._client
-            told = self._telling(on_delivery, client.contact)
+            told = self._telling(on_delivery, client.connections)
             try:
                 client.produce(self._topic, value, key, on_delivery=told, **more)
             except BufferError:
@@ -400,14 +394,14 @@ class Producer:
                 fatal += 1
                 if not error.args[0].fatal() or fatal > _FATAL_MAX:
                     refused, size = error.args[0], len(value)
-                    refusal = explain(refused, self._topic, size, client.contact, sent=False)
+                    refusal = explain(refused, self._topic, size, client.connections, sent=False)
                     raise refusal from error
                 self._replace(client)
             else:
                 self._wake_up()
                 return
 
-    def _replace(self, broken: ContactedProducer) -> None:
+    def _replace(self, broken: KafkaAppender) -> None:
         """Continue with a new client after an error that ends the old one, such as being fenced.
 
         Those whose records the old one drops are told so when there is the new one: they may append

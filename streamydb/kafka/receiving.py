@@ -105,7 +105,7 @@ def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
     except RefusedError as error:
         raise KafkaUnavailableError(str(error)) from error
     except KafkaException as error:
-        said = consumer.contact.told(error)
+        said = consumer.connections.reason(error)
         raise KafkaUnavailableError(f"{topic}: {said}") from error
 
 

@@ -42,7 +42,7 @@ class AccessRole(NamedTuple):
     writers: tuple[str, ...] = ()
 
 
-class Grant(NamedTuple):
+class AccessGrant(NamedTuple):
     """One allowed operation."""
 
     resource: str
@@ -162,7 +162,7 @@ _TYPES: Final = {
 _GROUPS: Final = "streamydb"
 
 
-def grants(database: str, role: str) -> list[Grant]:
+def grants(database: str, role: str) -> list[AccessGrant]:
     """Return what a role needs on a database.
 
     Raises:
@@ -171,12 +171,12 @@ def grants(database: str, role: str) -> list[Grant]:
     wanted = ROLES[role]
     TopicNames(database)  # refuses a name that is none
     found = [
-        Grant("topic", f"{database}.{topic.rstrip('*')}", operation, topic.endswith("*"))
+        AccessGrant("topic", f"{database}.{topic.rstrip('*')}", operation, topic.endswith("*"))
         for topic, operations in wanted.topics.items()
         for operation in operations
     ]
     for kind, operations in (("group", wanted.groups), ("transactional-id", wanted.writers)):
-        found += [Grant(kind, _GROUPS, operation, prefixed=True) for operation in operations]
+        found += [AccessGrant(kind, _GROUPS, operation, prefixed=True) for operation in operations]
     return found
 
 
@@ -199,7 +199,7 @@ def commands(bootstrap: str, database: str, role: str, principal: str) -> list[s
 
 
 def apply(client_config: Mapping[str, str], database: str, role: str, principal: str) -> int:
-    """Grant a role to a principal ("User:alice"); return how many operations. Repeatable.
+    """AccessGrant a role to a principal ("User:alice"); return how many operations. Repeatable.
 
     Raises:
         TopicsError: the cluster refuses, has no authorizer, or does not answer.
@@ -211,12 +211,12 @@ def apply(client_config: Mapping[str, str], database: str, role: str, principal:
     return len(wanted)
 
 
-def _said(grant: Grant) -> str:
+def _said(grant: AccessGrant) -> str:
     names = f"{grant.resource}s that begin with" if grant.prefixed else grant.resource
     return f"{grant.operation} {names} {grant.name}"
 
 
-def _binding(grant: Grant, principal: str) -> AclBinding:
+def _binding(grant: AccessGrant, principal: str) -> AclBinding:
     pattern = ResourcePatternType.PREFIXED if grant.prefixed else ResourcePatternType.LITERAL
     return AclBinding(
         _TYPES[grant.resource],

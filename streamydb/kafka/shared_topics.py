@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from streamydb.errors import RecordError, StreamyError
-from streamydb.kafka.clients import MESSAGES, SHARED, ContactedConsumer, appender, reader
+from streamydb.kafka.clients import MESSAGES, SHARED, KafkaReader, appender, reader
 from streamydb.kafka.connection import watermarks
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.receiving import assign, receive
@@ -61,7 +61,7 @@ class SharedTopics:
         self._producer = self._connect()
         self._connection = connection
         self._consumer = reader(connection, SHARED, on_error=self._note)
-        self._digests: ContactedConsumer | None = None
+        self._digests: KafkaReader | None = None
         self.silent = False
         self._reads = False
 
@@ -161,7 +161,7 @@ class SharedTopics:
 
         def delivered(error: KafkaError | None, record: Any) -> None:
             if error is not None:
-                failed.append(self._producer.contact.cause(error))
+                failed.append(self._producer.connections.cause(error))
             else:
                 written.append(record.offset())
 

@@ -27,7 +27,7 @@ from streamydb.kafka.admin import (
     list_offsets,
 )
 from streamydb.kafka.checks import changes_grew
-from streamydb.kafka.clients import ContactedAdmin, administrator
+from streamydb.kafka.clients import KafkaAdministrator, administrator
 from streamydb.kafka.clock import log_time
 from streamydb.kafka.connection import RefusedError
 from streamydb.kafka.errors import KafkaException
@@ -109,7 +109,7 @@ class GrowthWatch(Background):
             with suppress(KafkaException, TopicsError):  # Kafka is away: it is asked again
                 self._look(admin)
 
-    def _look(self, admin: ContactedAdmin) -> None:
+    def _look(self, admin: KafkaAdministrator) -> None:
         topic_id, present = identity_of(admin, self._topic, request_timeout=_ANSWER_S)
         if topic_id != self._known:
             self.failure = self._made_anew(topic_id)
@@ -319,7 +319,7 @@ class LogSampler(Background):
                 self._answers.set(0)
             self._stop.wait(SAMPLE_S)
 
-    def _sample(self, admin: ContactedAdmin) -> None:
+    def _sample(self, admin: KafkaAdministrator) -> None:
         """Ask once.
 
         Raises:

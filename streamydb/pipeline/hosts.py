@@ -46,7 +46,14 @@ from streamydb.pipeline.arrow_batches import (
     tokens,
 )
 from streamydb.pipeline.realtime.pace import keep_pace
-from streamydb.pipeline.spool import NO_SPOOL, Exchange, Given, Spool, SpoolError, task_number
+from streamydb.pipeline.spool import (
+    NO_SPOOL,
+    BlockExchange,
+    Spool,
+    SpoolError,
+    TaskBlocks,
+    task_number,
+)
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import LogEnd
@@ -336,9 +343,9 @@ class Executor:
 class ExchangingExecutor:
     """mapInArrow: what a shard grants to records, in the task of the shard itself.
 
-    For shards whose tasks run at the same time. Task n is executing partition n: it gets through
-    the `Exchange` what the other shards grant to it. It formats what it produces; if the plan is
-    large, the tasks divide that among them, too.
+    For shards whose tasks run at the same time. Task n is executing partition n: through the
+    `BlockExchange` it gets the grants of the other shards. It formats what it produces; if the plan
+    is large, the tasks divide that among them, too.
     """
 
     def __init__(self, stage: StageSettings) -> None:
@@ -348,7 +355,7 @@ class ExchangingExecutor:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the other tasks what is theirs, execute what is granted here, and format."""
         _Settling.begin()
-        number, exchange, read = task_number(), Exchange(self._spool), self._spool.read
+        number, exchange, read = task_number(), BlockExchange(self._spool), self._spool.read
         others = [shard for shard in range(self._config.shards) if shard != number]
         own = self._granted(batches)
         exchange.give("grants", number, own)
@@ -367,13 +374,13 @@ class ExchangingExecutor:
             for block in exchange.take("outputs", shard).to(number):
                 yield self._records(open_output(read(block), self._config.database))
 
-    def _granted(self, batches: Iterable[pa.RecordBatch]) -> Given:
+    def _granted(self, batches: Iterable[pa.RecordBatch]) -> TaskBlocks:
         """Return the blocks that the shard of this task has made, or references to them.
 
         Raises:
             SpoolError: these are not all.
         """
-        own = Given([])
+        own = TaskBlocks([])
         for batch in batches:
             dests, blocks = batch.column(1).to_pylist(), batch.column(3).to_pylist()
             own.blocks += zip(dests, blocks, strict=True)
@@ -386,13 +393,13 @@ class ExchangingExecutor:
                 break
         return own
 
-    def _divided(self, items: Iterable[Output], number: int) -> tuple[list[Output], Given]:
+    def _divided(self, items: Iterable[Output], number: int) -> tuple[list[Output], TaskBlocks]:
         """Return the items that this task formats, and those that others do.
 
         Those that need no formatting stay.
         """
         kept: list[Output] = []
-        given = Given([])
+        given = TaskBlocks([])
         with self._spool.writer() as writer:
             for item in items:
                 if isinstance(item, Rows) and item.spread != number:

@@ -82,7 +82,7 @@ class Objects(Protocol):
         """Copy a local file into an object, over one that may be there."""
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _LeaseContent(msgspec.Struct, frozen=True):
     """The content of a lease: its holder, how often it was renewed; `released`: it is free."""
 
     holder: str
@@ -111,7 +111,7 @@ class StoreLease:
         self.url = url
         self._stopped = stopped
         self._clock = clock
-        self._said = _Said(f"process {os.getpid()} on {socket.gethostname()}", 0)
+        self._said = _LeaseContent(f"process {os.getpid()} on {socket.gethostname()}", 0)
         self._number = 0
         self._renewed_s = 0.0
         self._done = threading.Event()
@@ -231,12 +231,12 @@ def _name(number: int) -> str:
     return f"{_FOLDER}/{number}"
 
 
-def _decoded(data: bytes | None) -> _Said:
+def _decoded(data: bytes | None) -> _LeaseContent:
     """Return the content of a lease; one that is gone or unreadable is nobody's, and not free."""
     try:
-        return msgspec.json.decode(data or b"", type=_Said)
+        return msgspec.json.decode(data or b"", type=_LeaseContent)
     except UNREADABLE:
-        return _Said("somebody unknown", 0)
+        return _LeaseContent("somebody unknown", 0)
 
 
 def _first_line(error: Exception) -> str:

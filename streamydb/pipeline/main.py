@@ -15,10 +15,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from streamydb.backup.start import Beginning, begin
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, StreamyError
-from streamydb.kafka import Founding, add_shared, check, describe, log_id, record
+from streamydb.kafka import FoundingFacts, add_shared, check, describe, log_id, record
 from streamydb.kafka.admin import TopicDescription
 from streamydb.kafka.checks import changes_lack
-from streamydb.kafka.connection import Patience, RefusedError, StopRequestedError
+from streamydb.kafka.connection import KafkaRetry, RefusedError, StopRequestedError
 from streamydb.kafka.creation import changes_begun
 from streamydb.kafka.errors import KafkaException
 from streamydb.kafka.names import TopicNames
@@ -44,7 +44,7 @@ from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.jvm import Jvm, JvmEndedError
 from streamydb.pipeline.lease import CheckpointTakenError
 from streamydb.pipeline.markers import MarkerLoop
-from streamydb.pipeline.outcome import Parts, after_jvm, wait
+from streamydb.pipeline.outcome import RunParts, after_jvm, wait
 from streamydb.pipeline.preparation import require_same_history, resume
 from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, StatusWriter
 from streamydb.pipeline.query import build_query
@@ -64,9 +64,9 @@ from streamydb.pipeline.record import (
 from streamydb.pipeline.restarts import FaultHandler, RestartedQuery, executed_before
 from streamydb.pipeline.run import RunningQuery, explain
 from streamydb.pipeline.session import SparkLaunch
-from streamydb.pipeline.shutdown import Ending
+from streamydb.pipeline.shutdown import Shutdown
 from streamydb.pipeline.standby.coordinator import Coordinator
-from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.core import ElectionMember
 from streamydb.records.begins import Begins
 from streamydb.sorter.log_end import LogEnd
 
@@ -74,7 +74,7 @@ log = logging.getLogger("streamydb.pipeline")
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _DatabaseState:
     """The database as the topics and the checkpoint have it.
 
     ``config``: as told, with the facts that the database was founded with. ``log_id``: Kafka's id
@@ -104,13 +104,13 @@ def run(config: PipelineConfig, launch: SparkLaunch) -> int:
     keep_short()
     trim_when_idle()
     jvm = Jvm()
-    with Ending(config.settings.finish_batch_s, status.update, jvm.kill) as ending:
-        patience = Patience(
+    with Shutdown(config.settings.finish_batch_s, status.update, jvm.kill) as ending:
+        retry = KafkaRetry(
             ending.requested.wait,
             lambda why: status.update(waiting=why),
             config.settings.bootstrap_servers,
         )
-        parts = Parts(config, status, ending, jvm, PipelineMetrics(), patience, AdaptiveSettings())
+        parts = RunParts(config, status, ending, jvm, PipelineMetrics(), retry, AdaptiveSettings())
         try:
             spark = partial(_spark, parts, launch)
             with opened(config, spark, ending.requested.wait) as checkpoint:
@@ -134,14 +134,16 @@ def run(config: PipelineConfig, launch: SparkLaunch) -> int:
             launch.close()
 
 
-def _run(parts: Parts, checkpoint: Checkpoint, launch: SparkLaunch) -> int:
-    found = parts.patience.ask(lambda: _find(parts.config))
+def _run(parts: RunParts, checkpoint: Checkpoint, launch: SparkLaunch) -> int:
+    found = parts.retry.call(lambda: _find(parts.config))
     of = found.database
     with own_caches(found.config.local, of.database, of.incarnation):
         return _execute(parts, found, checkpoint, launch)
 
 
-def _execute(parts: Parts, found: _Found, checkpoint: Checkpoint, launch: SparkLaunch) -> int:
+def _execute(
+    parts: RunParts, found: _DatabaseState, checkpoint: Checkpoint, launch: SparkLaunch
+) -> int:
     """Start step by step; each may take long, so a stop is looked for between them."""
     ending, config = parts.ending, found.config
     feedback = TopicNames(found.database.database).feedback_of(config.name)
@@ -153,9 +155,9 @@ def _execute(parts: Parts, found: _Found, checkpoint: Checkpoint, launch: SparkL
     partitions = found.topics[TopicNames(found.database.database).transactions].partitions
     obstacle = gear_obstacle(config, found.database, partitions, spark)
     serve(parts.metrics.registry, config.settings)
-    topic, faults = parts.patience.ask(lambda: _rulings(found))
+    topic, faults = parts.retry.call(lambda: _rulings(found))
     checkpoint.push()
-    coordinator = parts.patience.ask(lambda: _coordinator(parts, found, topic))
+    coordinator = parts.retry.call(lambda: _coordinator(parts, found, topic))
     announcer = _announcer(found)
     heap = IdleHeap(spark_heap())
     spark.streams.addListener(
@@ -201,12 +203,12 @@ def _execute(parts: Parts, found: _Found, checkpoint: Checkpoint, launch: SparkL
     return code
 
 
-def _go_on(ending: Ending) -> None:
+def _go_on(ending: Shutdown) -> None:
     if ending.requested.is_set():
         raise StopRequestedError("told to stop while it started")
 
 
-def _find(config: PipelineConfig) -> _Found:
+def _find(config: PipelineConfig) -> _DatabaseState:
     """Read the topics and the checkpoint; may be repeated when Kafka did not answer.
 
     Raises:
@@ -251,7 +253,7 @@ def _find(config: PipelineConfig) -> _Found:
     ends = resume(client, database, config.checkpoint, start, config.store)
     if goes_on:  # its last micro-batch may have written all, and was killed before it was committed
         require_same_history(client, settings.database)
-    return _Found(config, database, topics, known_log, changes_id, start, ends, begins)
+    return _DatabaseState(config, database, topics, known_log, changes_id, start, ends, begins)
 
 
 def _tell_made(made: list[str], names: TopicNames, pipeline: str) -> None:
@@ -269,7 +271,7 @@ def _tell_made(made: list[str], names: TopicNames, pipeline: str) -> None:
         )  # fmt: skip
 
 
-def _spark(parts: Parts, launch: SparkLaunch) -> SparkSession:
+def _spark(parts: RunParts, launch: SparkLaunch) -> SparkSession:
     try:
         spark = launch.session()
     except PySparkRuntimeError as error:
@@ -282,7 +284,7 @@ def _spark(parts: Parts, launch: SparkLaunch) -> SparkSession:
     return spark
 
 
-def _rulings(found: _Found) -> tuple[RulingTopic, FaultHandler]:
+def _rulings(found: _DatabaseState) -> tuple[RulingTopic, FaultHandler]:
     """Return the rulings on this log, with those of earlier releases, and who adds to them.
 
     Raises:
@@ -296,8 +298,8 @@ def _rulings(found: _Found) -> tuple[RulingTopic, FaultHandler]:
 
 
 def _start(
-    parts: Parts,
-    found: _Found,
+    parts: RunParts,
+    found: _DatabaseState,
     spark: SparkSession,
     coordinator: Coordinator,
     checkpoint: Checkpoint,
@@ -322,11 +324,11 @@ def _start(
     return query
 
 
-def _changes(found: _Found) -> TopicDescription:
+def _changes(found: _DatabaseState) -> TopicDescription:
     return found.topics[TopicNames(found.config.settings.database).changes]
 
 
-def _growth(found: _Found, coordinator: Coordinator) -> GrowthWatch:
+def _growth(found: _DatabaseState, coordinator: Coordinator) -> GrowthWatch:
     changes = _changes(found)
     return GrowthWatch(
         found.config.settings.client_config(),
@@ -337,7 +339,11 @@ def _growth(found: _Found, coordinator: Coordinator) -> GrowthWatch:
 
 
 def _gear(
-    parts: Parts, found: _Found, spark: SparkSession, coordinator: Coordinator, obstacle: str | None
+    parts: RunParts,
+    found: _DatabaseState,
+    spark: SparkSession,
+    coordinator: Coordinator,
+    obstacle: str | None,
 ) -> RealTimeGear | None:
     config, database, said = found.config, found.database, parts.status.status
 
@@ -367,7 +373,7 @@ def _gear(
     )
 
 
-def _made_anew(found: _Found, coordinator: Coordinator, topic_id: str) -> str:
+def _made_anew(found: _DatabaseState, coordinator: Coordinator, topic_id: str) -> str:
     """Say why this pipeline must not go on with changes that were made anew under it.
 
     A leader has written to them: nobody may use them any more, which is recorded. One that follows
@@ -376,7 +382,7 @@ def _made_anew(found: _Found, coordinator: Coordinator, topic_id: str) -> str:
     config, changes = found.config, _changes(found)
     if not coordinator.leads:
         return made_anew(config.checkpoint, changes.name)
-    facts = Founding(log=found.log_id, lacking=frozenset({topic_id}))
+    facts = FoundingFacts(log=found.log_id, lacking=frozenset({topic_id}))
     try:
         record(config.settings.client_config(), found.database.database, facts)
     except (StreamyError, RefusedError, KafkaException) as error:
@@ -384,7 +390,7 @@ def _made_anew(found: _Found, coordinator: Coordinator, topic_id: str) -> str:
     return str(changes_lack(changes.name, changes.partitions))
 
 
-def _announcer(found: _Found) -> Announcer:
+def _announcer(found: _DatabaseState) -> Announcer:
     changes = _changes(found)
     return Announcer(found.config.settings.client_config(), changes.name, changes.partitions)
 
@@ -397,14 +403,14 @@ def _started(writer: DataStreamWriter, config: PipelineConfig) -> RunningQuery:
         raise ConfigurationError(explain([what])) from error
 
 
-def _coordinator(parts: Parts, found: _Found, rulings: RulingTopic) -> Coordinator:
+def _coordinator(parts: RunParts, found: _DatabaseState, rulings: RulingTopic) -> Coordinator:
     """Return this pipeline's coordinator, after the shards have been told their role.
 
     Raises:
         SharedTopicsError: Kafka does not answer, or took no record; it may be done again.
     """
     config, database = found.config, found.database
-    member = Member(
+    member = ElectionMember(
         found.log_id,
         database.incarnation,
         config.name,

@@ -273,7 +273,7 @@ class MarkerSession:
             self._producer.produce(self._topic, value, partition=number, on_delivery=delivered)
         left = self._producer.flush(_REQUEST_S + 1)
         if failed:
-            raise KafkaException(self._producer.contact.cause(failed[0]))
+            raise KafkaException(self._producer.connections.cause(failed[0]))
         if left:
             raise KafkaException(KafkaError(MSG_TIMED_OUT))
         self._loop.rounds += 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamydb.kafka.connection import Patience, is_transient
+from streamydb.kafka.connection import KafkaRetry, is_transient
 from streamydb.pipeline.adaptive import AdaptiveSettings
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.jvm import Jvm, JvmEndedError
@@ -20,11 +20,11 @@ from streamydb.pipeline.progress import PartReports, PipelineMetrics, StatusWrit
 from streamydb.pipeline.restarts import RestartedQuery
 from streamydb.pipeline.run import RunningQuery, explain, failure_of
 from streamydb.pipeline.session import LOCAL_DIR, LOCAL_DIRS
-from streamydb.pipeline.shutdown import Ending
+from streamydb.pipeline.shutdown import Shutdown
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class RunParts:
     """The objects that the steps of a run share.
 
     ``reports``: tells people and programs which part this pipeline has.
@@ -32,10 +32,10 @@ class Parts:
 
     config: PipelineConfig
     status: StatusWriter
-    ending: Ending
+    ending: Shutdown
     jvm: Jvm
     metrics: PipelineMetrics
-    patience: Patience
+    retry: KafkaRetry
     adaptive: AdaptiveSettings
     reports: PartReports = field(init=False)
 
@@ -51,7 +51,7 @@ _SHUTDOWNS = ("SparkContext was shut down", "stopped SparkContext", "ThreadPoolE
 """Spark's words when its JVM was told to end; the last: it takes no task any more."""
 
 
-def after_jvm(parts: Parts, error: Exception) -> int:
+def after_jvm(parts: RunParts, error: Exception) -> int:
     """Report that the JVM has died, which causes every other error; return the exit code.
 
     Raises:
@@ -72,7 +72,7 @@ def after_jvm(parts: Parts, error: Exception) -> int:
     return 1
 
 
-def wait(queries: RestartedQuery, parts: Parts, failure: Callable[[], str | None]) -> int:
+def wait(queries: RestartedQuery, parts: RunParts, failure: Callable[[], str | None]) -> int:
     """Wait until the query ends; return the process's exit code.
 
     ``failure``: says why the pipeline must not go on; None while it may.
@@ -88,7 +88,7 @@ def wait(queries: RestartedQuery, parts: Parts, failure: Callable[[], str | None
     return code
 
 
-def _ended(queries: RestartedQuery, parts: Parts, failure: Callable[[], str | None]) -> int:
+def _ended(queries: RestartedQuery, parts: RunParts, failure: Callable[[], str | None]) -> int:
     """The exit code of a query that has ended or was told to, with its running batch."""
     status, ending = parts.status, parts.ending
     while (why := failure()) is None and not ending.requested.is_set():
@@ -127,7 +127,7 @@ def _keeps_up(queries: RestartedQuery) -> bool:
         return True
 
 
-def _failed(running: RunningQuery, parts: Parts) -> int:
+def _failed(running: RunningQuery, parts: RunParts) -> int:
     messages = failure_of(running.query)
     for message in messages:
         log.error("the query failed: %s", message)

@@ -16,7 +16,7 @@ from streamydb.columns.protocol import FORMAT, READABLE
 from streamydb.columns.shards import ShardConfig, taken_over
 from streamydb.errors import ConfigurationError, RecordError
 from streamydb.kafka.admin import TopicDescription, TopicsError
-from streamydb.kafka.foundation import FACTS, Founding, facts_of, recall, record
+from streamydb.kafka.foundation import FACTS, FoundingFacts, facts_of, recall, record
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError, TopicMissingError, TopicReader
 from streamydb.local.file_lock import write_whole
@@ -252,7 +252,7 @@ def founded(
         for told in _told(connection, database, known_log):
             known = known.completed(told)
     facts = begun(settled(settings, known, log_topic), log_topic, results)
-    facts = facts.completed(Founding(log=known_log, changes=dict(changes)))
+    facts = facts.completed(FoundingFacts(log=known_log, changes=dict(changes)))
     holds = record(connection, database, facts)
     if holds != before:
         log.info("recorded what the database was founded with: %s", holds.known())
@@ -265,7 +265,9 @@ def founded(
     return settings.model_copy(update=fixed), holds.begins
 
 
-def begun(facts: Founding, log_topic: TopicDescription, results: TopicDescription) -> Founding:
+def begun(
+    facts: FoundingFacts, log_topic: TopicDescription, results: TopicDescription
+) -> FoundingFacts:
     """Return these facts, with a place for every rule of this release that has none yet.
 
     Where nothing was ever executed, rules hold from the beginning; otherwise from where the log
@@ -273,10 +275,10 @@ def begun(facts: Founding, log_topic: TopicDescription, results: TopicDescriptio
     """
     ends = dict(enumerate(log_topic.ends)) if any(results.ends) else {}
     begins = Begins(dict.fromkeys(facts.begins.missing(), ends))
-    return facts.completed(Founding(log=facts.log, begins=begins))
+    return facts.completed(FoundingFacts(log=facts.log, begins=begins))
 
 
-def settled(settings: Settings, known: Founding, log_topic: TopicDescription) -> Founding:
+def settled(settings: Settings, known: FoundingFacts, log_topic: TopicDescription) -> FoundingFacts:
     """Return all facts: the recorded ones, then those that are given, then what follows from the
     log.
 
@@ -294,11 +296,11 @@ def settled(settings: Settings, known: Founding, log_topic: TopicDescription) ->
             f"{log_topic.name} has {log_topic.partitions} partitions, but it was founded with "
             f"{partitions}: is it another cluster's?"
         )
-    rest = Founding(log=known.log, **{**given, "partitions": partitions})
+    rest = FoundingFacts(log=known.log, **{**given, "partitions": partitions})
     return known.completed(rest)
 
 
-def of_terms(known_log: str, terms: str) -> Founding:
+def of_terms(known_log: str, terms: str) -> FoundingFacts:
     """Return the facts among the settings that a pipeline has announced (`ShardConfig.terms`)."""
     named = dict(part.split("=", 1) for part in terms.split() if "=" in part)
     facts: dict[str, Any] = {
@@ -308,7 +310,7 @@ def of_terms(known_log: str, terms: str) -> Founding:
     }
     if named.get("constraints") in ("True", "False"):
         facts["constraints"] = named["constraints"] == "True"
-    return Founding(log=known_log, **facts)
+    return FoundingFacts(log=known_log, **facts)
 
 
 def _partitions(settings: Settings, log_topic: TopicDescription) -> int:
@@ -332,11 +334,11 @@ def _partitions(settings: Settings, log_topic: TopicDescription) -> int:
     )
 
 
-def _of_config(known_log: str, config: ShardConfig) -> Founding:
-    return Founding(log=known_log, **facts_of(config))
+def _of_config(known_log: str, config: ShardConfig) -> FoundingFacts:
+    return FoundingFacts(log=known_log, **facts_of(config))
 
 
-def _told(connection: Mapping[str, str], database: str, known_log: str) -> Iterator[Founding]:
+def _told(connection: Mapping[str, str], database: str, known_log: str) -> Iterator[FoundingFacts]:
     """Yield the settings that pipelines over the log have announced and Kafka still keeps."""
     try:
         with TopicReader(connection, TopicNames(database).control) as reader:
@@ -353,7 +355,7 @@ def _told(connection: Mapping[str, str], database: str, known_log: str) -> Itera
         raise TopicsError(str(error)) from error
 
 
-def _refuse(settings: Settings, known: Founding) -> None:
+def _refuse(settings: Settings, known: FoundingFacts) -> None:
     for name in _BINDING:
         fact = getattr(known, name)
         if fact is None or name not in settings.model_fields_set:

@@ -194,7 +194,7 @@ _SAY_S: Final = 10.0
 """How long a task sleeps in all before it says what it waits for; then twice as long, and so on."""
 
 
-class Given(msgspec.Struct, array_like=True):
+class TaskBlocks(msgspec.Struct, array_like=True):
     """All that a task gives to the others.
 
     Attributes:
@@ -210,10 +210,10 @@ class Given(msgspec.Struct, array_like=True):
         return [block for dest, block in self.blocks if dest == number]
 
 
-_decode = msgspec.msgpack.Decoder(Given).decode
+_decode = msgspec.msgpack.Decoder(TaskBlocks).decode
 
 
-class Exchange:
+class BlockExchange:
     """The files through which the tasks of one stage give each other blocks, in one micro-batch."""
 
     def __init__(self, spool: Spool) -> None:
@@ -225,7 +225,7 @@ class Exchange:
         self._folder = spool.of_batch()
         self._parent = os.getppid()
 
-    def give(self, kind: str, number: int, given: Given) -> None:
+    def give(self, kind: str, number: int, given: TaskBlocks) -> None:
         """Give what there is of a kind, all at once; ``number``: of the task that gives.
 
         A task that gives something of a kind again gives the same.
@@ -238,7 +238,7 @@ class Exchange:
         except OSError as error:
             raise SpoolError(f"what a task gives to others cannot be written: {error}") from error
 
-    def take(self, kind: str, giver: int) -> Given:
+    def take(self, kind: str, giver: int) -> TaskBlocks:
         """Wait until a task has given; return what it gave to all.
 
         Raises:

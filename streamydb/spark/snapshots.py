@@ -45,7 +45,7 @@ class WrittenSnapshot(NamedTuple):
     fresh: bool
 
 
-class _Cut(NamedTuple):
+class _SnapshotParts(NamedTuple):
     """The parts of a snapshot: the events up to `seq`, after those of a base."""
 
     ends: ChangesEnds
@@ -172,7 +172,9 @@ def _require_after(manifest: SnapshotManifest | None, base: Path | str | None, s
         raise SnapshotError(f"the snapshot in {base} is at seq {manifest.seq}, after seq {seq}")
 
 
-def _cut(spark: SparkSession, settings: Settings, at: At, base: Path | str | None) -> _Cut:
+def _cut(
+    spark: SparkSession, settings: Settings, at: At, base: Path | str | None
+) -> _SnapshotParts:
     ends, manifest, starts = _begun(settings, base)
     options = {
         "startingOffsets": offsets_json(ends.topic, starts),
@@ -181,7 +183,7 @@ def _cut(spark: SparkSession, settings: Settings, at: At, base: Path | str | Non
     found = events(spark, settings, options)
     seq = _seq_at(found, ends, at, manifest) if isinstance(at, dt.datetime) else _resolved(ends, at)
     _require_after(manifest, base, seq)
-    return _Cut(ends, found, manifest, None if base is None else uri_of(base), seq)
+    return _SnapshotParts(ends, found, manifest, None if base is None else uri_of(base), seq)
 
 
 def _starts(ends: ChangesEnds, base: SnapshotManifest | None) -> dict[int, int]:
@@ -230,7 +232,7 @@ def _seq_at(
     return min(max(last or 0, base.seq if base else 0), ends.seq)
 
 
-def _state(spark: SparkSession, cut: _Cut) -> DataFrame:
+def _state(spark: SparkSession, cut: _SnapshotParts) -> DataFrame:
     """The newest version of each key up to the seq, without those that are deleted."""
     changes = cut.events.where(~f.col("resolved") & (f.col("seq") <= cut.seq)).select(
         "key", "op", f.col("after").alias("value"), f.col("seq").alias("version"), "ts_ms",
@@ -249,7 +251,7 @@ def _state(spark: SparkSession, cut: _Cut) -> DataFrame:
     return kept.select("key", *(f"newest.{name}" for name in _KEPT))
 
 
-def _tails(cut: _Cut) -> tuple[dict[int, SnapshotTail], int]:
+def _tails(cut: _SnapshotParts) -> tuple[dict[int, SnapshotTail], int]:
     """Return where each partition goes on after the snapshot, and the snapshot's time."""
     up_to: Column = f.col("seq") <= cut.seq
     points = f.when(up_to & f.col("resolved"), f.struct("seq", "offset"))
@@ -287,7 +289,7 @@ def _digest(frame: DataFrame) -> RowsDigest:
     )
 
 
-def _files(cut: _Cut) -> int:
+def _files(cut: _SnapshotParts) -> int:
     """Return how many files: by the number of rows that there may be."""
     starts = _starts(cut.ends, cut.base)
     most = sum(span.high - starts[number] for number, span in cut.ends.spans.items())

@@ -15,7 +15,7 @@ from streamydb.errors import ConfigurationError
 from streamydb.kafka import foundation as topic
 from streamydb.kafka.admin import TopicDescription
 from streamydb.kafka.appender import TopicAppender
-from streamydb.kafka.foundation import FACTS, Founding
+from streamydb.kafka.foundation import FACTS, FoundingFacts
 from streamydb.kafka.names import TopicNames
 from streamydb.pipeline.record import founded, read_record, recorded_config, require_same_log
 from streamydb.records.begins import Begins
@@ -68,12 +68,16 @@ class Database:
 
     def _noise(self) -> None:
         """Records of another log, and such as nobody understands."""
-        for value in (b"no json", b"", msgspec.json.encode(Founding(log="gone", partitions=9))):
+        for value in (
+            b"no json",
+            b"",
+            msgspec.json.encode(FoundingFacts(log="gone", partitions=9)),
+        ):
             if self.dice.random() < 0.5:
                 self.kafka.append(NAMES.founding, 0, value)
 
     def _record(self, facts: dict[str, Any]) -> None:
-        self.kafka.append(NAMES.founding, 0, msgspec.json.encode(Founding(log="log", **facts)))
+        self.kafka.append(NAMES.founding, 0, msgspec.json.encode(FoundingFacts(log="log", **facts)))
 
     def checkpoint(self) -> Path:
         """A new one or one of before."""

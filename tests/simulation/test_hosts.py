@@ -31,7 +31,7 @@ from streamydb.local import shard_files
 from streamydb.local.shard_files import LmdbValues, shard_folder
 from streamydb.pipeline import arrow_batches, hosts, spool
 from streamydb.pipeline.arrow_batches import spark_hash, tokens
-from streamydb.pipeline.spool import Exchange, Given, Spool, SpoolError, SpoolWriter
+from streamydb.pipeline.spool import BlockExchange, Spool, SpoolError, SpoolWriter, TaskBlocks
 from streamydb.pipeline.stateful import Stateful
 from streamydb.sorter import planner
 from streamydb.txn_processor import outputs as o
@@ -328,10 +328,10 @@ def hosted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
         with parts, runs, few, slow, whole, many:
             return run.run_seed(seed, RECORDS, large=0.0)
 
-    def would_wait(_: Exchange) -> None:
+    def would_wait(_: BlockExchange) -> None:
         raise _WouldWaitError
 
-    monkeypatch.setattr(Exchange, "_require_query", would_wait)
+    monkeypatch.setattr(BlockExchange, "_require_query", would_wait)
     monkeypatch.setattr(run, "Cluster", Here)
     monkeypatch.setattr(sim, "MemoryBlobs", State)
     yield seeded
@@ -357,16 +357,16 @@ def test_the_hosts_write_what_the_oracle_says(seed: int, hosted: Callable[[int],
 def test_faults_of_the_hosts_are_caught(
     what: str, hosted: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    to = Given.to
+    to = TaskBlocks.to
     if what == "a part of a blob is lost":
         get = hosts.SparkBlobs.get
         monkeypatch.setattr(hosts.SparkBlobs, "get", lambda self, name: (
             None if name.startswith("values/") else get(self, name)
         ))  # fmt: skip
     elif what == "a block that was given is lost":
-        monkeypatch.setattr(Given, "to", lambda *args: to(*args)[1:])
+        monkeypatch.setattr(TaskBlocks, "to", lambda *args: to(*args)[1:])
     elif what == "what a task was given twice counts twice":
-        monkeypatch.setattr(Given, "to", lambda *args: to(*args) * 2)
+        monkeypatch.setattr(TaskBlocks, "to", lambda *args: to(*args) * 2)
     elif what == "a file is forgotten early":
         monkeypatch.setattr(Spool, "forget_earlier", _forget_all)
     else:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from confluent_kafka import KafkaError, KafkaException
 from prometheus_client import CollectorRegistry, Gauge
 
-from streamydb.kafka.clients import COPY, ContactedProducer, appender
+from streamydb.kafka.clients import COPY, KafkaAppender, appender
 from streamydb.kafka.connect.core import ConnectError, CopiedRecord, PartitionCopy
-from streamydb.kafka.connection import Patience, StopRequestedError
+from streamydb.kafka.connection import KafkaRetry, StopRequestedError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import TopicMissingError, TopicReader
 from streamydb.kafka.strangers import ChangeRecords
@@ -23,7 +23,7 @@ from streamydb.records.connect import ConnectPlace, decode_place, encode_place
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-    from streamydb.kafka.changes import ChangesTopic, Topic
+    from streamydb.kafka.changes import ChangesTopic, TopicState
 
 _POLL_S: Final = 0.2
 
@@ -94,11 +94,11 @@ class Copier:
         Raises:
             StreamyError: as `step`, but for what passes.
         """
-        patience = Patience(stop.wait, addresses=addresses)
+        retry = KafkaRetry(stop.wait, addresses=addresses)
         try:
             while not stop.is_set():
                 with suppress(StopRequestedError):
-                    patience.ask(partial(self.step, _POLL_S), look=self._parts is None)
+                    retry.call(partial(self.step, _POLL_S), look=self._parts is None)
         finally:
             self.close()
 
@@ -124,7 +124,7 @@ class Copier:
         _log.info("copying %s from %s", self._name.changes, positions)
         return {number: PartitionCopy(number, place) for number, place in known.items()}
 
-    def _check(self, topic: Topic, number: int, place: ConnectPlace) -> None:
+    def _check(self, topic: TopicState, number: int, place: ConnectPlace) -> None:
         """Refuse changes that are others, or that lack the next records."""
         if place.topic != topic.topic_id:
             raise ConnectError(
@@ -204,7 +204,7 @@ class KafkaCopy:
         self._connection = connection
         self._topic = TopicNames(database).connect
         self._kind = {**COPY, "transactional.id": writer_of(database)}
-        self._producer: ContactedProducer | None = None
+        self._producer: KafkaAppender | None = None
 
     def begin(self) -> dict[int, ConnectPlace | None]:
         """Shut out every other writer; return each partition's last place, None where it is empty.
@@ -247,7 +247,7 @@ class KafkaCopy:
             self._producer.purge()
             self._producer = None
 
-    def _put(self, producer: ContactedProducer, record: CopiedRecord) -> None:
+    def _put(self, producer: KafkaAppender, record: CopiedRecord) -> None:
         """Queue a record; wait while the queue is full."""
         headers: dict[str, str | bytes | None] = {HEADER: encode_place(record.place)}
         if record.has_nul:
@@ -267,7 +267,7 @@ class KafkaCopy:
 def _explained(topic: str) -> Iterator[None]:
     """Raise an error of ours for one of Kafka's.
 
-    Where a new attempt may help, its cause is a TimeoutError, by which `Patience` goes on trying.
+    Where a new attempt may help, its cause is a TimeoutError, by which `KafkaRetry` goes on trying.
     """
     try:
         yield

@@ -36,7 +36,7 @@ from streamydb.pipeline.realtime.query import start_query
 from streamydb.pipeline.realtime.readback import OutputReader
 from streamydb.pipeline.run import RunningQuery
 from streamydb.pipeline.standby.coordinator import Coordinator, StandbyReport
-from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.core import ElectionMember
 from streamydb.pipeline.standby.position import PipelinePosition
 from streamydb.procedures.folder import FolderModules
 from streamydb.records.control import gear_of
@@ -222,7 +222,7 @@ class GearLife:
     def _joined(self, channel: Channel) -> Coordinator:
         """Join the other pipelines, as one that follows."""
         start, me = self._start, self._config
-        member = Member(
+        member = ElectionMember(
             start.log_id, me.incarnation, GEAR_NAME, standby=True, terms=start.shard.terms
         )
         topics = _GearTopics(start.client, start.shard.database, channel)

@@ -42,7 +42,7 @@ class Disagreement:
         )
 
 
-class _Told(NamedTuple):
+class _TimedDigest(NamedTuple):
     """A digest as it was told; ``live``: since the start."""
 
     teller: Teller
@@ -75,7 +75,7 @@ class Agreement:
     def __init__(self, interval: int, shards: int) -> None:
         """Compare digests of one interval and number of shards; others are of another life."""
         self._life = interval, shards
-        self._known: OrderedDict[tuple[int, int], list[_Told]] = OrderedDict()
+        self._known: OrderedDict[tuple[int, int], list[_TimedDigest]] = OrderedDict()
         self.compared = 0
 
     def take(
@@ -94,7 +94,7 @@ class Agreement:
             raise not_read(value or b"", "digest", error) from error
         if (digest.interval, digest.shards) != self._life:
             return None
-        told = _Told(teller_of(key), digest, told_ms, live)
+        told = _TimedDigest(teller_of(key), digest, told_ms, live)
         known = self._known.setdefault((digest.shard, digest.seq), [])
         others = [other for other in known if not other.is_lost(told.teller.ts_ms)]
         self.compared += bool(others)

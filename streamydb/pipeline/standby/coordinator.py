@@ -18,9 +18,9 @@ from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingsError, RulingTopic
 from streamydb.kafka.shared_topics import MESSAGES_MAX, SharedTopics, SharedTopicsError
 from streamydb.pipeline.background import Background
-from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.core import ElectionMember
 from streamydb.pipeline.standby.digest_watch import DigestWatch
-from streamydb.pipeline.standby.position import Action, PipelinePosition, Play
+from streamydb.pipeline.standby.position import Action, PipelinePosition, SetRole
 from streamydb.records.control import Audited, Beat, Message
 from streamydb.records.gears import GearStatus
 from streamydb.records.rulings import Rulings
@@ -55,7 +55,7 @@ class StandbyReport:
 class StandbyReporter:
     """Tells of a member when something has changed; of how far it is behind, once a second."""
 
-    def __init__(self, member: Member, show: Callable[[StandbyReport], None]) -> None:
+    def __init__(self, member: ElectionMember, show: Callable[[StandbyReport], None]) -> None:
         self._member = member
         self._show = show
         self._shown: StandbyReport | None = None
@@ -118,7 +118,7 @@ class QueryRulings:
         self._count, self.stale = len(rulings), False
         return rulings
 
-    def cover(self, action: Play, epoch: int) -> bool:
+    def cover(self, action: SetRole, epoch: int) -> bool:
         """Return True if the query runs with all rulings on what it is to execute next.
 
         A leader writes its rulings before what they cover. A fence ends the rulings of earlier
@@ -146,9 +146,9 @@ class ShardRoles:
         self._pipeline = config.incarnation
         self._rulings = rulings
         self._first_offset: int | None = None
-        self.unsent: Play | None = None
+        self.unsent: SetRole | None = None
 
-    def send(self, action: Play, epoch: int) -> None:
+    def send(self, action: SetRole, epoch: int) -> None:
         """Append a role, unless the query lacks rulings: then the role stays `unsent`.
 
         Raises:
@@ -188,7 +188,7 @@ class Coordinator(Background):
         self,
         topics: SharedTopics,
         config: ShardConfig,
-        member: Member,
+        member: ElectionMember,
         show: Callable[[StandbyReport], None],
         rulings: RulingTopic,
     ) -> None:
@@ -348,7 +348,7 @@ class Coordinator(Background):
 
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
-            if isinstance(action, Play):
+            if isinstance(action, SetRole):
                 self._shards.send(action, self._member.epoch)
             elif self._member.role != "leading" or self._is_alive():
                 self._topics.say(action.message)

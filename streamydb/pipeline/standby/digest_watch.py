@@ -11,7 +11,7 @@ from streamydb.errors import RecordError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.shared_topics import DigestRecord, SharedTopics
 from streamydb.pipeline.standby.agreement import PLACES_MAX, Agreement, Disagreement
-from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.core import ElectionMember
 
 log = logging.getLogger("streamydb.standby")
 
@@ -29,7 +29,7 @@ class DigestWatch:
         alarm: the difference, for people; None: there is none.
     """
 
-    def __init__(self, topics: SharedTopics, config: ShardConfig, member: Member) -> None:
+    def __init__(self, topics: SharedTopics, config: ShardConfig, member: ElectionMember) -> None:
         names = TopicNames(config.database)
         self.sound: set[str] = set()
         self.alarm: str | None = None

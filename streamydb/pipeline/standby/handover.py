@@ -64,7 +64,7 @@ class HandoverError(StreamyError):
     """There is no standby that is ready, or it did not take over in time."""
 
 
-class Handed(msgspec.Struct, frozen=True):
+class HandoverResult(msgspec.Struct, frozen=True):
     """The new leader, the time that it took, and how long clients got no verdict meanwhile.
 
     ``pause_s`` is None if no verdict was written, or (``pause_unknown`` says why) it is not known.
@@ -157,7 +157,9 @@ def _rank(message: Following) -> Rank:
     return Rank(message.ready, message.resolved, message.name, message.pipeline)
 
 
-def hand_over(connection: Mapping[str, str], database: str, to: str, timeout_s: float) -> Handed:
+def hand_over(
+    connection: Mapping[str, str], database: str, to: str, timeout_s: float
+) -> HandoverResult:
     """Have the standby ``to`` lead (empty: the one that is ready and has executed most).
 
     Raises:
@@ -216,7 +218,7 @@ def _await_standby(topics: SharedTopics, log: str, to: str, timeout_s: float) ->
 
 def _hand_over(
     topics: SharedTopics, to: Following, epoch: int, timeout_s: float, idle: Callable[[], bool]
-) -> Handed:
+) -> HandoverResult:
     """Ask for the hand-over, and wait until the new leader has resolved something, or has nothing
     to do.
     """
@@ -224,7 +226,7 @@ def _hand_over(
     target = to.pipeline if to.said_ms > 0 else ""
     wish = Handover(log=to.log, pipeline="", to=to.name, target=target)
     topics.say(wish)
-    done: Handed | None = None
+    done: HandoverResult | None = None
     heard_s = asked_s = begun_s
     for message in _messages(topics, to.log, timeout_s):
         if done is None and time.monotonic() - asked_s > _ASK_S:
@@ -238,7 +240,7 @@ def _hand_over(
             continue
         if done is None or message.epoch > done.epoch:
             heard_s = time.monotonic()
-            done = Handed(
+            done = HandoverResult(
                 message.name or message.pipeline,
                 message.pipeline,
                 message.epoch,
@@ -264,12 +266,12 @@ def _ends(connection: Mapping[str, str], topic: str) -> tuple[dict[int, int] | N
 
 
 def _with_pause(
-    done: Handed,
+    done: HandoverResult,
     connection: Mapping[str, str],
     database: str,
     begin: Mapping[int, int],
     begun_ms: int,
-) -> Handed:
+) -> HandoverResult:
     """Read the verdicts that were written meanwhile, by either leader, for the pause."""
     verdicts: list[TimedVerdict] = []
     try:

@@ -51,21 +51,21 @@ USUAL_TIMES: Final = Times()
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class SendMessage:
     """Append a message to the control topic."""
 
     message: Message
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
+class SetRole:
     """Tell the own shards their role."""
 
     leads: bool
     covered: int
 
 
-Action: TypeAlias = Say | Play
+Action: TypeAlias = SendMessage | SetRole
 
 
 _WAITING_MAX: Final = 1_000
@@ -89,7 +89,7 @@ class Leader:
 
 
 @dataclass(slots=True)
-class Own:
+class OwnPosition:
     """The position of this pipeline.
 
     Attributes:
@@ -165,7 +165,7 @@ class Own:
 
 
 @dataclass(slots=True)
-class Wish:
+class LeadRequest:
     """A pipeline's wish for the lead.
 
     Attributes:
@@ -198,7 +198,7 @@ class Rank(NamedTuple):
         return (self.name, self.pipeline) < (other.name, other.pipeline)
 
 
-class Others:
+class OtherPipelines:
     """Those that were heard lately and do not lead."""
 
     def __init__(self) -> None:

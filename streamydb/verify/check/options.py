@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamydb.kafka import Founding, TopicsError, log_id, recall
+from streamydb.kafka import FoundingFacts, TopicsError, log_id, recall
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.procedures.modules import NO_MODULES, Modules
 
@@ -61,7 +61,7 @@ def founded(options: CheckOptions) -> CheckOptions:
         log = log_id(options.connection, options.database)
     except TopicsError:  # whoever reads the log says what is wrong
         log = ""
-    known = recall(options.connection, options.database, log) if log else Founding(log=log)
+    known = recall(options.connection, options.database, log) if log else FoundingFacts(log=log)
     partitions, window, constraints = given
     return replace(
         options,

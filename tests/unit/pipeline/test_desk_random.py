@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamydb.kafka import admin
-from streamydb.kafka.changes import KafkaSource, Topic, TopicSpan
+from streamydb.kafka.changes import KafkaSource, TopicSpan, TopicState
 from streamydb.kafka.names import TopicNames
 from streamydb.pipeline import restarts
 from streamydb.pipeline.restarts import ExecutedBefore, FaultHandler
@@ -71,7 +71,7 @@ class Written:
         for _ in range(3):
             self.kafka.append(NAMES.transactions, 0, b"{}")
         spans = {number: TopicSpan(part.low, part.high) for number, part in enumerate(changes)}
-        described = Topic("id", False, spans)
+        described = TopicState("id", False, spans)
         monkeypatch.setattr(KafkaSource, "describe", lambda _: described)
         monkeypatch.setattr(admin, "cluster", lambda _: SimpleNamespace(cluster_id="c"))
 

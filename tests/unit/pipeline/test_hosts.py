@@ -26,7 +26,7 @@ from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryVa
 from streamydb.pipeline import arrow_batches, hosts, spool
 from streamydb.pipeline.arrow_batches import tokens
 from streamydb.pipeline.hosts import StageSettings
-from streamydb.pipeline.spool import Exchange, Spool, SpoolError
+from streamydb.pipeline.spool import BlockExchange, Spool, SpoolError
 from streamydb.records.rulings import Fault, UnruledFaults
 from streamydb.sorter import planner
 from streamydb.txn_processor import core, outputs
@@ -220,7 +220,9 @@ def test_a_task_gives_nothing_of_a_shard_that_has_failed(
     monkeypatch.setattr(outputs, "_TASK_ROWS", 1)
     made, tasks = granted(20, by="shard"), Tasks(tmp_path, monkeypatch)
     with monkeypatch.context() as impatient:
-        impatient.setattr(Exchange, "_require_query", lambda _: pytest.fail("it waits for others"))
+        impatient.setattr(
+            BlockExchange, "_require_query", lambda _: pytest.fail("it waits for others")
+        )
         for end in range(1, len(made[0])):
             with pytest.raises(SpoolError, match="is cut off"):
                 tasks.run(0, made[0][:end])

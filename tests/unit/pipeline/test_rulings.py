@@ -21,8 +21,8 @@ from streamydb.pipeline import restarts
 from streamydb.pipeline.restarts import ExecutedBefore, FaultHandler, RestartedQuery
 from streamydb.pipeline.standby import coordinator
 from streamydb.pipeline.standby.coordinator import Coordinator
-from streamydb.pipeline.standby.core import Member
-from streamydb.pipeline.standby.position import Play
+from streamydb.pipeline.standby.core import ElectionMember
+from streamydb.pipeline.standby.position import SetRole
 from streamydb.records.control import LeaderClaim
 from streamydb.records.ruling_records import Adopted, Fence, Ruling, decode_ruling, encode_ruling
 from streamydb.records.rulings import (
@@ -311,23 +311,23 @@ class Counted(Topic):
 def test_the_shards_are_told_nothing_that_the_query_has_no_rulings_for() -> None:
     wire, topic = Shared(), Counted()
     config = ShardConfig("bank", "me", 1, 1, 10)
-    member = Member("log", "me", "me", standby=True)
+    member = ElectionMember("log", "me", "me", standby=True)
     found = Coordinator(
         cast("SharedTopics", wire), config, member, lambda _: None, cast("RulingTopic", topic)
     )
-    found._act([Play(leads=False, covered=5)])
+    found._act([SetRole(leads=False, covered=5)])
     assert len(wire.told) == 1
     assert len(found.load_rulings()) == 0
     topic.known = [FAULTS[0]]
-    found._act([Play(leads=False, covered=9)])
+    found._act([SetRole(leads=False, covered=9)])
     assert (found.stale, len(wire.told)) == (True, 1)
     assert len(found.load_rulings()) == 1
     assert found._shards.unsent is not None
     found._act([found._shards.unsent])
     assert (found.stale, len(wire.told)) == (False, 2)
     member.leader.epoch = 4
-    found._act([Play(leads=True, covered=9)])
-    found._act([Play(leads=True, covered=9)])
+    found._act([SetRole(leads=True, covered=9)])
+    found._act([SetRole(leads=True, covered=9)])
     assert (topic.fences, found.epoch, len(wire.told)) == ([4], 4, 4)
 
 
@@ -338,17 +338,17 @@ def test_a_new_leader_rules_on_nothing_while_the_last_one_may_write(
     now = [1_000_000]
     monkeypatch.setattr(coordinator, "_now_ms", lambda: now[0])
     config = ShardConfig("bank", "me", 1, 1, 10)
-    member = Member("log", "me", "me", standby=True)
+    member = ElectionMember("log", "me", "me", standby=True)
     for epoch, pipeline in ((1, before), (2, "me")):
         member.replay(LeaderClaim(log="log", pipeline=pipeline, name=pipeline, epoch=epoch))
     found = Coordinator(
         cast("SharedTopics", Shared()), config, member, lambda _: None,
         cast("RulingTopic", Counted()),
     )  # fmt: skip
-    found._act([Play(leads=True, covered=0)])
+    found._act([SetRole(leads=True, covered=0)])
     assert found.settled is not waits
     now[0] += coordinator._WRITES_ON_MS - 1
-    found._act([Play(leads=True, covered=9)])  # the same epoch
+    found._act([SetRole(leads=True, covered=9)])  # the same epoch
     assert found.settled is not waits
     now[0] += 1
     assert found.settled
