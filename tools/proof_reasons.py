@@ -37,7 +37,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.facade.about": _SHOWS,
     "streamydb.facade.kafka_streams": _REAL,
     "streamydb.facade.openapi": _DOCUMENT,
-    "streamydb.facade.openapi_schemas": _DOCUMENT,
     "streamydb.facade.traces": _SHOWS,
     "streamydb.kafka.changes": _REAL,
     "streamydb.kafka.checks": _TOPICS,
@@ -104,7 +103,6 @@ REASONS: Final[dict[str, str]] = {
         "a process of its own; `tests/layers/unit/test_tables_random.py` drives it over REST"
     ),
     "streamydb.sql.tables": "hands calls to `streamydb_layers.tables`, which has rows of its own",
-    "streamydb.sql.child": (
         "bounds the process in which `unit/sql/test_sql_random.py` runs queries; not traced"
     ),
     "streamydb.testing.database": _STARTS,

@@ -64,7 +64,7 @@ from streamydb.pipeline.record import (
 from streamydb.pipeline.restarts import FaultHandler, RestartedQuery, executed_before
 from streamydb.pipeline.run import RunningQuery, explain
 from streamydb.pipeline.session import SparkLaunch
-from streamydb.pipeline.shutdown import Shutdown
+from streamydb.pipeline.shutdown import PipelineShutdown
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import ElectionMember
 from streamydb.records.begins import Begins
@@ -104,7 +104,7 @@ def run(config: PipelineConfig, launch: SparkLaunch) -> int:
     keep_short()
     trim_when_idle()
     jvm = Jvm()
-    with Shutdown(config.settings.finish_batch_s, status.update, jvm.kill) as ending:
+    with PipelineShutdown(config.settings.finish_batch_s, status.update, jvm.kill) as ending:
         retry = KafkaRetry(
             ending.requested.wait,
             lambda why: status.update(waiting=why),
@@ -203,7 +203,7 @@ def _execute(
     return code
 
 
-def _go_on(ending: Shutdown) -> None:
+def _go_on(ending: PipelineShutdown) -> None:
     if ending.requested.is_set():
         raise StopRequestedError("told to stop while it started")
 

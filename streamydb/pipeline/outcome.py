@@ -20,7 +20,7 @@ from streamydb.pipeline.progress import PartReports, PipelineMetrics, StatusWrit
 from streamydb.pipeline.restarts import RestartedQuery
 from streamydb.pipeline.run import RunningQuery, explain, failure_of
 from streamydb.pipeline.session import LOCAL_DIR, LOCAL_DIRS
-from streamydb.pipeline.shutdown import Shutdown
+from streamydb.pipeline.shutdown import PipelineShutdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class RunParts:
 
     config: PipelineConfig
     status: StatusWriter
-    ending: Shutdown
+    ending: PipelineShutdown
     jvm: Jvm
     metrics: PipelineMetrics
     retry: KafkaRetry

@@ -45,7 +45,7 @@ class Stage(enum.Enum):
     DONE = "done"
 
 
-class Shutdown:
+class PipelineShutdown:
     """Watches over a pipeline's end, in a thread of its own; use it as a context manager.
 
     Args:
