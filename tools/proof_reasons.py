@@ -103,6 +103,7 @@ REASONS: Final[dict[str, str]] = {
         "a process of its own; `tests/layers/unit/test_tables_random.py` drives it over REST"
     ),
     "streamydb.sql.tables": "hands calls to `streamydb_layers.tables`, which has rows of its own",
+    "streamydb.sql.child": (
         "bounds the process in which `unit/sql/test_sql_random.py` runs queries; not traced"
     ),
     "streamydb.testing.database": _STARTS,
