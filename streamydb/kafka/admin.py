@@ -89,8 +89,8 @@ def identity_of(admin: KafkaAdministrator, topic: str, **options: float) -> Topi
         TopicsError: there is no such topic, or Kafka refuses or does not answer.
     """
     asked = admin.describe_topics(TopicCollection([topic]), **options)
-    found = answers(asked, "describe")[topic]
-    return TopicIdentity(str(found.topic_id), len(found.partitions))
+    topic_description = answers(asked, "describe")[topic]
+    return TopicIdentity(str(topic_description.topic_id), len(topic_description.partitions))
 
 
 def describe_topics(
@@ -144,10 +144,10 @@ def change_settings(
     asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in changes]
 
     def shown() -> bool:
-        found = answers(admin.describe_configs(asked), "describe")
+        by_resource = answers(admin.describe_configs(asked), "describe")
         return all(
             _has(entries.get(name), value)
-            for resource, entries in found.items()
+            for resource, entries in by_resource.items()
             for name, value in changes[resource.name].items()
         )
 
@@ -222,7 +222,7 @@ def delete_before(
         return {}
     places = [TopicPartition(topic, number, at) for number, at in offsets.items()]
     done = answers(admin.delete_records(places, request_timeout=timeout_s), verb)
-    return {place.partition: found.low_watermark for place, found in done.items()}
+    return {place.partition: deleted.low_watermark for place, deleted in done.items()}
 
 
 def is_told(offset: int) -> bool:
@@ -260,10 +260,10 @@ def answers(
     futures: Mapping[_K, Future[_V]], verb: str, harmless: int | None = None
 ) -> dict[_K, _V]:
     """Wait for the answers of an administration request."""
-    given = {}
+    results = {}
     for about, future in futures.items():
         try:
-            given[about] = future.result(TIMEOUT_S)
+            results[about] = future.result(TIMEOUT_S)
         except KafkaException as error:
             if error.args[0].code() != harmless:
                 msg = f"Kafka refused to {verb} {about}: {error.args[0].str()}"
@@ -271,7 +271,7 @@ def answers(
         except TimeoutError as error:
             msg = f"Kafka did not {verb} {about} within {TIMEOUT_S:.0f} s"
             raise TopicsError(msg) from error
-    return given
+    return results
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
@@ -297,8 +297,8 @@ def keep_until_read(client_config: Mapping[str, str], topic: str) -> bool:
         TopicsError: the cluster refuses or does not answer.
     """
     admin = administrator(client_config)
-    found = describe_topics(admin, [topic]).get(topic)
-    if found is None or found.settings.get("retention.ms") == "-1":
+    description = describe_topics(admin, [topic]).get(topic)
+    if description is None or description.settings.get("retention.ms") == "-1":
         return False
     change_settings(admin, {topic: {"retention.ms": "-1"}})
     return True
@@ -325,8 +325,8 @@ def drop_before(
 def is_synced(client_config: Mapping[str, str], database: str) -> bool:
     """Return True if brokers write a database's log to the disk before they acknowledge it."""
     name = TopicNames(database).transactions
-    found = describe_topics(administrator(client_config), [name]).get(name)
-    return found is not None and found.settings.get(_SYNC) == _EVERY_RECORD
+    description = describe_topics(administrator(client_config), [name]).get(name)
+    return description is not None and description.settings.get(_SYNC) == _EVERY_RECORD
 
 
 def set_sync(client_config: Mapping[str, str], database: str, *, on: bool) -> list[str]:
@@ -340,11 +340,11 @@ def set_sync(client_config: Mapping[str, str], database: str, *, on: bool) -> li
     """
     admin, names = administrator(client_config), TopicNames(database)
     beside = {names.connect, names.streams, names.founding, names.rulings}
-    wanted = {*names.all(), *names.shared(), *beside}
+    own_topics = {*names.all(), *names.shared(), *beside}
     topics = [
         name
         for name in cluster(admin).topics
-        if name in wanted or name.startswith(f"{names.feedback}.")
+        if name in own_topics or name.startswith(f"{names.feedback}.")
     ]
     setting = {_SYNC: _EVERY_RECORD if on else None}
     change_settings(admin, dict.fromkeys(topics, setting))

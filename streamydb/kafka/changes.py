@@ -129,13 +129,15 @@ class KafkaSource:
             TopicsError: Kafka does not answer.
         """
         admin = self._admin
-        found = describe_topics(admin, [self._topic], offsets=True).get(self._topic)
-        if found is None:
+        description = describe_topics(admin, [self._topic], offsets=True).get(self._topic)
+        if description is None:
             raise self._error("the topic does not exist; create it with `streamydb create`")
-        spans = [TopicSpan(*span) for span in zip(found.beginnings, found.ends, strict=True)]
+        spans = [
+            TopicSpan(*span) for span in zip(description.beginnings, description.ends, strict=True)
+        ]
         return TopicState(
             identity_of(admin, self._topic).topic_id,
-            "compact" in found.settings.get("cleanup.policy", ""),
+            "compact" in description.settings.get("cleanup.policy", ""),
             dict(enumerate(spans)),
         )
 
@@ -182,11 +184,11 @@ class KafkaSource:
             return
         self._checked_s = now_s
         try:
-            found = self._admin.list_topics(self._topic, timeout=_METADATA_TIMEOUT_S)
+            cluster = self._admin.list_topics(self._topic, timeout=_METADATA_TIMEOUT_S)
         except KafkaException as fault:
             _log.warning("%s: no answer about its partitions: %s", self._topic, fault)
             return
-        count = len(found.topics[self._topic].partitions)
+        count = len(cluster.topics[self._topic].partitions)
         if count > self._partitions:
             raise self._error(
                 f"it had {self._partitions} partitions and has {count} now. The changes of a key "

@@ -68,18 +68,18 @@ def check(
     admin = administrator(client_config)
     names = TopicNames(database)
     bootstrap = client_config["bootstrap.servers"]
-    found = describe_topics(admin, (*names.all(), names.connect, names.rulings))
+    topics = describe_topics(admin, (*names.all(), names.connect, names.rulings))
     brokers = len(cluster(admin).brokers)
     problems = [
         TopicProblem(name, "the topic is missing", f"streamydb create --database {database}")
         for name in names.all()
-        if name not in found
+        if name not in topics
     ]
-    for topic in found.values():
+    for topic in topics.values():
         problems += _check_settings(names, topic, bootstrap)
         problems += _check_copies(topic, brokers, bootstrap)
-    problems += _check_partitions(names, found, shards)
-    if {names.transactions, names.changes} <= found.keys():
+    problems += _check_partitions(names, topics, shards)
+    if {names.transactions, names.changes} <= topics.keys():
         problems += changes_problems(client_config, database)
     problems += _check_brokers(admin)
     return problems
@@ -128,14 +128,14 @@ def changes_problems(client_config: Mapping[str, str], database: str) -> list[To
         TopicsError: the topic is missing, or the cluster does not answer.
     """
     known = recall(client_config, database, log_id(client_config, database))
-    topic, found = TopicNames(database).changes, []
+    topic, problems = TopicNames(database).changes, []
     for each, present in changes_begun(client_config, database).items():
         begun = known.changes.get(each, present)
         if begun != present:
-            found.append(changes_grew(topic, begun, present))
+            problems.append(changes_grew(topic, begun, present))
         elif each in known.lacking:
-            found.append(changes_lack(topic, begun))
-    return found
+            problems.append(changes_lack(topic, begun))
+    return problems
 
 
 def mend(client_config: Mapping[str, str], problems: Iterable[TopicProblem]) -> list[TopicProblem]:
@@ -251,14 +251,14 @@ def _check_copies(topic: TopicDescription, brokers: int, bootstrap: str) -> Iter
 
 
 def _check_partitions(
-    names: TopicNames, found: Mapping[str, TopicDescription], shards: int | None
+    names: TopicNames, topics: Mapping[str, TopicDescription], shards: int | None
 ) -> Iterator[TopicProblem]:
-    log = found.get(names.transactions)
+    log = topics.get(names.transactions)
     if log is not None and log.partitions > PARTITIONS_MAX:
         what = f"it has {log.partitions} partitions, {PARTITIONS_MAX} is the most"
         fix = "copy the log into a database with fewer partitions"
         yield TopicProblem(names.transactions, what, fix)
-    feedback = found.get(names.feedback)
+    feedback = topics.get(names.feedback)
     if feedback is None or shards is None or feedback.partitions == shards:
         return
     what = f"it has {feedback.partitions} partitions, the database has {shards} shards"

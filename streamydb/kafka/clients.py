@@ -222,11 +222,11 @@ class KafkaAdministrator(_SelfEndingClient, AdminClient):
         Confluent's client gives up a reference to the list that is not its own (mended in 2.16.1,
         PR 2328), so Python would free a list that is still in use. It gets one to give up.
         """
-        given = sys.getrefcount(topic_partition_offsets)
+        references = sys.getrefcount(topic_partition_offsets)
         _hold(topic_partition_offsets)
         asked: dict[TopicPartition, Future[DeletedRecords]]
         asked = super().delete_records(topic_partition_offsets, **options)
-        if sys.getrefcount(topic_partition_offsets) > given:
+        if sys.getrefcount(topic_partition_offsets) > references:
             _release(topic_partition_offsets)
         return asked
 
@@ -339,9 +339,9 @@ def column_reader(
     """
     from streamydb.kafka.librdkafka import ColumnReader
 
-    found = ColumnReader(_reading(connection, kind, eof=eof))
-    found.connections.also = on_error
-    return found
+    consumer = ColumnReader(_reading(connection, kind, eof=eof))
+    consumer.connections.also = on_error
+    return consumer
 
 
 def _reading(connection: Mapping[str, Any], kind: Kind, *, eof: bool) -> dict[str, Any]:

@@ -147,19 +147,19 @@ class ConnectionState:
             return RefusedError(self.refusal)
         if self.doubt is None:
             return error
-        found = error.args[0]
-        return KafkaException(KafkaError(found.code(), f"{found.str()}; {self.doubt}"))
+        kafka_error = error.args[0]
+        return KafkaException(KafkaError(kafka_error.code(), f"{kafka_error.str()}; {self.doubt}"))
 
     def reason(self, error: KafkaException) -> str:
         """Say why there was no answer: what is doubted, else the last error, else Kafka's word."""
         return self.doubt or (self.last or error.args[0]).str()
 
-    def _doubted(self, told: str) -> None:
+    def _doubted(self, reason: str) -> None:
         """Note that the security protocol may be wrong; it is if Kafka answers without TLS."""
-        if _NO_TLS in told and "kafka" in map(_answer_of, self._bootstrap.split(",")):
+        if _NO_TLS in reason and "kafka" in map(_answer_of, self._bootstrap.split(",")):
             where = f"Kafka at {self._bootstrap}"
             self.refusal = f"{where} speaks no TLS there: correct {self._setting}"
-        self.doubt = f"if Kafka runs, {self._setting} may be wrong: {_first(told)}"
+        self.doubt = f"if Kafka runs, {self._setting} may be wrong: {_first(reason)}"
 
     def _authentication(self) -> str:
         who = "this client" if self._user is None else f"user {self._user!r}"
@@ -169,11 +169,11 @@ class ConnectionState:
             "file that STREAMYDB_SASL_PASSWORD_FILE names"
         )
 
-    def _encryption(self, told: str) -> str:
+    def _encryption(self, words: str) -> str:
         """Say what is wrong with TLS; OpenSSL tells Python more than librdkafka passes on."""
-        if "certificate verify failed" not in told:
+        if "certificate verify failed" not in words:
             return (
-                f"Kafka at {self._bootstrap} cannot be spoken to over TLS ({_first(told)}). Check "
+                f"Kafka at {self._bootstrap} cannot be spoken to over TLS ({_first(words)}). Check "
                 "STREAMYDB_SECURITY_PROTOCOL, and that the broker accepts the certificate that "
                 "STREAMYDB_SSL_CERTIFICATE_FILE names"
             )
@@ -230,12 +230,12 @@ def answer_of(connection: Mapping[str, Any]) -> Answer:
     """
     if _protocol(connection).endswith("SSL"):
         return "nobody"
-    found: set[Answer] = set()
+    answers: set[Answer] = set()
     for address in str(connection["bootstrap.servers"]).split(","):
-        found.add(_answer_of(address))
-        if "kafka" in found:
+        answers.add(_answer_of(address))
+        if "kafka" in answers:
             return "kafka"
-    return next((answer for answer in _WORSE if answer in found), "nobody")
+    return next((answer for answer in _WORSE if answer in answers), "nobody")
 
 
 def mistake_of(answer: Answer, connection: Mapping[str, Any]) -> Mistake | None:
@@ -313,14 +313,14 @@ def metadata(client: Any, topic: str | None, timeout_s: float) -> Any:
     while True:
         left = deadline - time.monotonic()
         try:
-            found = client.list_topics(**asked, timeout=max(0.01, min(attempt_s, left)))
+            cluster = client.list_topics(**asked, timeout=max(0.01, min(attempt_s, left)))
         except KafkaException as error:
             client.poll(0)  # serves `connections`
             if connections.refusal is not None or left <= attempt_s:
                 raise connections.explained(error) from error
         else:
             connections.refusal = connections.doubt = None
-            return found
+            return cluster
         attempt_s *= 2
 
 
@@ -375,14 +375,14 @@ def _of_tls(error: KafkaError) -> bool:
     """Return True if the TLS handshake failed; a broker that refuses a certificate says so only
     later.
     """
-    told = error.str()
-    failed = error.code() == _SSL or ":SSL routines:" in told
-    return failed and not told.startswith(_NAMELESS)
+    reason = error.str()
+    failed = error.code() == _SSL or ":SSL routines:" in reason
+    return failed and not reason.startswith(_NAMELESS)
 
 
-def _first(told: str) -> str:
+def _first(reason: str) -> str:
     """An error of librdkafka without its address and its hints."""
-    return told.partition(" (after ")[0][-200:]
+    return reason.partition(" (after ")[0][-200:]
 
 
 log = logging.getLogger("streamydb")

@@ -283,8 +283,10 @@ class TopicFollower(Generic[_Rows]):
         """Note which partitions cannot be read; a record or an end shows that one can."""
         lost = {n: error for error, n, _ in failures if error.code() in HOPELESS}
         known = self._unreadable.items()
-        kept = {n: error for n, error in known if n not in readable and (n >= 0 or not readable)}
-        self._unreadable = {**kept, **lost}
+        still_unreadable = {
+            n: error for n, error in known if n not in readable and (n >= 0 or not readable)
+        }
+        self._unreadable = {**still_unreadable, **lost}
         why = next(iter(self._unreadable.values()), None)
         refusal = None if why is None else self._refused(why)
         if refusal != self._refusal:
@@ -309,8 +311,8 @@ class TopicFollower(Generic[_Rows]):
     def _told(self, failed: BaseException) -> str:
         """The fault that an error is; the text of a `RecordError` shows nothing of the record."""
         is_for_all = isinstance(failed, RecordError | LogFaultError)
-        told = f": {failed}" if is_for_all else f" ({type(failed).__name__})"
-        return f"{self._topic} cannot be followed{told}"
+        detail = f": {failed}" if is_for_all else f" ({type(failed).__name__})"
+        return f"{self._topic} cannot be followed{detail}"
 
     def _note(self, error: KafkaError) -> None:
         if error.code() == _ALL_BROKERS_DOWN:
@@ -332,5 +334,5 @@ class TopicFollower(Generic[_Rows]):
 
     def _partitions_now(self) -> set[int]:
         self._admin = self._admin or administrator(self._connection)
-        found = self._admin.list_topics(self._topic, timeout=_PROBE_S)
-        return set(found.topics[self._topic].partitions)
+        cluster = self._admin.list_topics(self._topic, timeout=_PROBE_S)
+        return set(cluster.topics[self._topic].partitions)

@@ -64,8 +64,8 @@ class FoundingFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     def known(self) -> dict[str, Any]:
         """The facts that are known, by name."""
-        named = {name: getattr(self, name) for name in FACTS}
-        return {name: value for name, value in named.items() if value is not None}
+        facts = {name: getattr(self, name) for name in FACTS}
+        return {name: value for name, value in facts.items() if value is not None}
 
     @property
     def generation(self) -> str:
@@ -97,7 +97,7 @@ def merged(log: str, values: Iterable[bytes]) -> FoundingFacts:
     Raises:
         ConfigurationError: a newer release has written one.
     """
-    found = FoundingFacts(log=log)
+    facts = FoundingFacts(log=log)
     for value in values:
         if later_format(value) is not None:
             raise ConfigurationError(
@@ -108,8 +108,8 @@ def merged(log: str, values: Iterable[bytes]) -> FoundingFacts:
         except UNREADABLE:
             continue
         if each.log == log:
-            found = found.completed(each)
-    return found
+            facts = facts.completed(each)
+    return facts
 
 
 def recall(connection: Mapping[str, str], database: str, log: str) -> FoundingFacts:

@@ -159,8 +159,8 @@ class ColumnReader:
         conf = library.conf_new()
         library.conf_set_error_cb(conf, self._told)
         for name, value in config.items():
-            told = str(value).lower() if isinstance(value, bool) else str(value)
-            code = library.conf_set(conf, name.encode(), told.encode(), text, _TEXT_BYTES)
+            text_value = str(value).lower() if isinstance(value, bool) else str(value)
+            code = library.conf_set(conf, name.encode(), text_value.encode(), text, _TEXT_BYTES)
             if code != _OK:
                 library.conf_destroy(conf)
                 raise ConfigurationError(f"librdkafka refuses {name}: {text.value.decode()}")
@@ -172,10 +172,10 @@ class ColumnReader:
 
     def _consume(self, messages: Ints, count_max: int, timeout_s: float) -> int:
         """Have librdkafka put addresses of messages into an array; return how many."""
-        found = _library().consume_batch_queue(
+        count = _library().consume_batch_queue(
             self._queue, int(1_000 * timeout_s), messages.ctypes.data, count_max
         )
-        return max(0, int(found))
+        return max(0, int(count))
 
     def _note(self, _handle: int, code: int, reason: bytes, _opaque: int) -> None:
         self.connections(KafkaError(code, reason.decode(errors="replace")))
@@ -205,19 +205,19 @@ def _library() -> Any:
 
     `let_go` is the address of the one that frees a message.
     """
-    found = SimpleNamespace()
+    functions = SimpleNamespace()
     try:
         loaded = ctypes.CDLL(library_path())
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(loaded, f"rd_kafka_{name}")
             function.restype, function.argtypes = result, arguments
-            setattr(found, name, function)
+            setattr(functions, name, function)
     except (OSError, AttributeError) as error:
         raise ConfigurationError(
             f"librdkafka cannot be loaded ({error}): install confluent-kafka from its wheel"
         ) from error
-    found.let_go = ctypes.cast(found.message_destroy, _POINTER).value
-    return found
+    functions.let_go = ctypes.cast(functions.message_destroy, _POINTER).value
+    return functions
 
 
 @leaf

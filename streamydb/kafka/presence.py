@@ -80,8 +80,8 @@ def heard(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> list[Pr
     """
     last, newest = _last(said, log, now_ms)
     present = [one for one in last if abs(one.age_s) <= PRESENT_S]
-    told = [_shown(one) for one in present if not _is_deposed(one, newest)]
-    return sorted(told, key=lambda one: (one.role != "leading", one.name, one.pipeline))
+    pipelines = [_shown(one) for one in present if not _is_deposed(one, newest)]
+    return sorted(pipelines, key=lambda one: (one.role != "leading", one.name, one.pipeline))
 
 
 def doubtful(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> set[str]:

@@ -78,8 +78,8 @@ def encode(transaction: bytes | Mapping[str, Any], *, validate: bool = True) -> 
         raise _too_large(len(value))
     decoded = decode(value)
     if isinstance(decoded, Rejection):
-        named = "" if decoded.id is None else f" {decoded.id!r}"
-        msg = f"transaction{named} refused, {decoded.code}: {REJECTED_CODES[decoded.code]}"
+        shown_id = "" if decoded.id is None else f" {decoded.id!r}"
+        msg = f"transaction{shown_id} refused, {decoded.code}: {REJECTED_CODES[decoded.code]}"
         raise TransactionRefusedError(decoded.code, msg)
     if isinstance(decoded, Marker):
         msg = "the record is an epoch marker; only sequencers write those"
@@ -98,8 +98,8 @@ def _to_json(transaction: Mapping[str, Any]) -> bytes:
 
 
 def _too_large(size: int) -> TransactionRefusedError:
-    shown = f"{size} bytes, " if size else ""
-    msg = f"the transaction has {shown}more than {TRANSACTION_BYTES_MAX} bytes: split it"
+    size_text = f"{size} bytes, " if size else ""
+    msg = f"the transaction has {size_text}more than {TRANSACTION_BYTES_MAX} bytes: split it"
     return TransactionRefusedError(TRANSACTION_TOO_LARGE, msg)
 
 
@@ -281,9 +281,9 @@ class Producer:
         if self._stop.is_set():
             return False
         client = self._client
-        told = self._telling(on_delivery, client.connections)
+        callback = self._telling(on_delivery, client.connections)
         try:
-            client.produce(self._topic, value, on_delivery=told, **_beside(headers))
+            client.produce(self._topic, value, on_delivery=callback, **_beside(headers))
         except (BufferError, KafkaException):
             return False
         self._wake_up()
@@ -382,9 +382,9 @@ class Producer:
         fatal = 0
         while True:
             client = self._client
-            told = self._telling(on_delivery, client.connections)
+            callback = self._telling(on_delivery, client.connections)
             try:
-                client.produce(self._topic, value, key, on_delivery=told, **more)
+                client.produce(self._topic, value, key, on_delivery=callback, **more)
             except BufferError:
                 if time.monotonic() > deadline:
                     msg = f"{self._topic}: the broker has taken nothing for {self._timeout_s:g} s"

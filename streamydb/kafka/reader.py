@@ -101,12 +101,12 @@ class TopicReader:
             ReadingError: the broker does not answer, or the topic does not exist.
         """
         try:
-            found = metadata(self._consumer, self.topic, REQUEST_TIMEOUT_S)
+            cluster = metadata(self._consumer, self.topic, REQUEST_TIMEOUT_S)
         except RefusedError as error:
             raise ReadingError(str(error)) from error
         except KafkaException as error:
             raise self._unreachable(error.args[0]) from error
-        topic = found.topics[self.topic]
+        topic = cluster.topics[self.topic]
         if topic.error is not None:
             if topic.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise self._forbidden()

@@ -110,12 +110,12 @@ def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
 
 
 def _spans(consumer: Any, topic: str, timeout_s: float) -> dict[int, tuple[int, int]]:
-    found = metadata(consumer, topic, timeout_s).topics[topic]
-    if found.error is not None:
-        raise KafkaException(found.error)
+    description = metadata(consumer, topic, timeout_s).topics[topic]
+    if description.error is not None:
+        raise KafkaException(description.error)
     return {
         number: watermarks(consumer, topic, number, timeout_s)
-        for number in sorted(found.partitions)
+        for number in sorted(description.partitions)
     }
 
 
@@ -128,12 +128,12 @@ def offsets_at(consumer: Any, topic: str, ts_ms: int) -> dict[int, int]:
     known = spans(consumer, topic)
     asked = [TopicPartition(topic, number, max(0, ts_ms)) for number in known]
     try:
-        found = consumer.offsets_for_times(asked, timeout=REQUEST_S)
+        places = consumer.offsets_for_times(asked, timeout=REQUEST_S)
     except KafkaException as error:
         raise KafkaUnavailableError(f"{topic}: {error.args[0].str()}") from error
-    if failed := [place.error for place in found if place.error is not None]:
+    if failed := [place.error for place in places if place.error is not None]:
         raise KafkaUnavailableError(f"{topic}: {failed[0].str()}")
-    return {p.partition: p.offset if p.offset >= 0 else known[p.partition][1] for p in found}
+    return {p.partition: p.offset if p.offset >= 0 else known[p.partition][1] for p in places}
 
 
 class SpanReader:
@@ -209,26 +209,26 @@ class TopicEnds:
         try:
             numbers = known or self._numbers(topic)
             places = [TopicPartition(topic, number, OFFSET_END) for number in numbers]
-            told = self._consumer.offsets_for_times(places, timeout=REQUEST_S)
+            ends = self._consumer.offsets_for_times(places, timeout=REQUEST_S)
         except KafkaException as error:
             if _may_pass(error.args[0]):
                 return None
             raise KafkaUnavailableError(f"{topic}: its ends cannot be had") from error
-        faults = [each.error for each in told if each.error is not None]
+        faults = [each.error for each in ends if each.error is not None]
         if any(error.code() == UNKNOWN_PARTITION for error in faults):
             with suppress(KafkaException):  # it asks about the topic anew: it has grown
                 self._consumer.list_topics(topic, timeout=REQUEST_S)
         if any(map(_may_pass, faults)):
             return None
-        if faults or any(each.offset < 0 for each in told):
+        if faults or any(each.offset < 0 for each in ends):
             raise KafkaUnavailableError(f"{topic}: its ends were not told")
-        return {each.partition: each.offset for each in told}
+        return {each.partition: each.offset for each in ends}
 
     def _numbers(self, topic: str) -> tuple[int, ...]:
-        found = self._consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
-        if found.error is not None or not found.partitions:
-            raise KafkaException(found.error or KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-        return tuple(found.partitions)
+        description = self._consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
+        if description.error is not None or not description.partitions:
+            raise KafkaException(description.error or KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        return tuple(description.partitions)
 
 
 def _may_pass(error: KafkaError) -> bool:
@@ -288,20 +288,20 @@ class NextRecords:
             self._consumer = reader(self._settings.client_config(), NEXT_RECORDS, eof=True)
         consumer = self._consumer
         assign(consumer, self._topic, places)
-        found: dict[int, NextRecord] = {}
+        records: dict[int, NextRecord] = {}
         ends_s = time.monotonic() + REQUEST_S
         try:
-            while len(found) < len(places) and time.monotonic() < ends_s:
+            while len(records) < len(places) and time.monotonic() < ends_s:
                 for message in receive(consumer, _NEXT_BATCH, _NEXT_POLL_S):
                     number = message.partition()
                     if message.error() is None:
                         _, ts_ms = message.timestamp()
                         value = message.value() or b""
-                        found.setdefault(number, NextRecord(message.offset(), True, ts_ms, value))
+                        records.setdefault(number, NextRecord(message.offset(), True, ts_ms, value))
                     elif at_end(message):
-                        found.setdefault(number, NextRecord(message.offset(), found=False))
+                        records.setdefault(number, NextRecord(message.offset(), found=False))
         finally:
             consumer.unassign()
-        if not found:
+        if not records:
             raise KafkaUnavailableError(f"{self._topic} cannot be read")
-        return found
+        return records

@@ -85,15 +85,15 @@ class ResultReader:
         place = (partition, offset)
         with self._came:
             self._wait_for(place, timeout_s)
-            found = self._results.get(place)
-        if found is not None:
-            return found
+            result = self._results.get(place)
+        if result is not None:
+            return result
         if self._stop.is_set():
             raise ResultTimeoutError("the reader of results was closed")
-        shown = f" ({self.error})" if self.error else ""
+        error_text = f" ({self.error})" if self.error else ""
         raise ResultTimeoutError(
             f"no result for partition {partition}, offset {offset} in {self._topic} within "
-            f"{timeout_s:g} s{shown}; it may still come. Is the pipeline running (`streamydb "
+            f"{timeout_s:g} s{error_text}; it may still come. Is the pipeline running (`streamydb "
             "status`)?"
         )
 

@@ -168,16 +168,18 @@ def grants(database: str, role: str) -> list[AccessGrant]:
     Raises:
         KeyError: there is no such role.
     """
-    wanted = ROLES[role]
+    access = ROLES[role]
     TopicNames(database)  # refuses a name that is none
-    found = [
+    all_grants = [
         AccessGrant("topic", f"{database}.{topic.rstrip('*')}", operation, topic.endswith("*"))
-        for topic, operations in wanted.topics.items()
+        for topic, operations in access.topics.items()
         for operation in operations
     ]
-    for kind, operations in (("group", wanted.groups), ("transactional-id", wanted.writers)):
-        found += [AccessGrant(kind, _GROUPS, operation, prefixed=True) for operation in operations]
-    return found
+    for kind, operations in (("group", access.groups), ("transactional-id", access.writers)):
+        all_grants += [
+            AccessGrant(kind, _GROUPS, operation, prefixed=True) for operation in operations
+        ]
+    return all_grants
 
 
 def commands(bootstrap: str, database: str, role: str, principal: str) -> list[str]:
@@ -204,11 +206,11 @@ def apply(client_config: Mapping[str, str], database: str, role: str, principal:
     Raises:
         TopicsError: the cluster refuses, has no authorizer, or does not answer.
     """
-    wanted = {_binding(grant, principal): _said(grant) for grant in grants(database, role)}
+    bindings = {_binding(grant, principal): _said(grant) for grant in grants(database, role)}
     admin = administrator(client_config)
-    asked = admin.create_acls(list(wanted))
-    answers({wanted[each]: done for each, done in asked.items()}, f"let {principal}")
-    return len(wanted)
+    asked = admin.create_acls(list(bindings))
+    answers({bindings[each]: done for each, done in asked.items()}, f"let {principal}")
+    return len(bindings)
 
 
 def _said(grant: AccessGrant) -> str:

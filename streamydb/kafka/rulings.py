@@ -136,7 +136,7 @@ def aborted_before(connection: Mapping[str, str], database: str) -> list[Fault]:
     """Return the faults that releases without rulings have aborted, by the dead letters, which are
     kept for good.
     """
-    found = []
+    faults = []
     with TopicReader(connection, TopicNames(database).deadletters) as reader:
         for record in reader.whole():
             value = record.value() or b""
@@ -149,7 +149,7 @@ def aborted_before(connection: Mapping[str, str], database: str) -> list[Fault]:
                     raise
                 continue  # something else has written it
             if letter.code == INTERNAL:
-                named, shown = letter.id is not None, letter.payload is not None
+                has_id, has_payload = letter.id is not None, letter.payload is not None
                 place = letter.source.partition, letter.source.offset
-                found.append(Fault(*place, letter.error or "", named, named, shown))
-    return found
+                faults.append(Fault(*place, letter.error or "", has_id, has_id, has_payload))
+    return faults

@@ -95,8 +95,8 @@ class SharedTopics:
     def position(self) -> int:
         """The offset of the next control record to be read."""
         self._begin_reading()
-        found = self._consumer.position([TopicPartition(self._names.control, 0)])
-        return max(0, int(found[0].offset))
+        positions = self._consumer.position([TopicPartition(self._names.control, 0)])
+        return max(0, int(positions[0].offset))
 
     def poll(self, timeout_s: float) -> list[Message]:
         """Messages that have come, waiting for the first."""
@@ -132,12 +132,12 @@ class SharedTopics:
         """Digests that have come since `read_digests`; some of them, if they are many."""
         if self._digests is None:
             return []
-        found = [each for each in self._digests.consume(_BATCH, 0) if each.error() is None]
-        if found:
+        records = [each for each in self._digests.consume(_BATCH, 0) if each.error() is None]
+        if records:
             self.silent = False
         return [
             DigestRecord(each.key(), each.value(), each.offset() or 0, each.timestamp()[1])
-            for each in found
+            for each in records
         ]
 
     def say(self, message: Message) -> None:
@@ -171,8 +171,8 @@ class SharedTopics:
             self._producer.poll(0.05)
         if not written:
             why = KafkaException(failed[0]) if failed else TimeoutError()
-            told = ", ".join(error.str() for error in failed) or "no answer"
-            raise SharedTopicsError(f"{topic} took no record: {told}") from why
+            reasons = ", ".join(error.str() for error in failed) or "no answer"
+            raise SharedTopicsError(f"{topic} took no record: {reasons}") from why
         return written[0]
 
     def _append(self, topic: str, value: bytes, **beside: Any) -> None:

@@ -34,11 +34,11 @@ class StreamOrder:
         """
         if key != self._stream:
             return None
-        found = decode_emitted(value)
-        if (found.seq, found.index) <= self.place:
+        record = decode_emitted(value)
+        if (record.seq, record.index) <= self.place:
             return None
-        self.place = found.seq, found.index
-        return found
+        self.place = record.seq, record.index
+        return record
 
 
 def follow(
@@ -65,6 +65,6 @@ def follow(
             if is_strange_emission(message.value()):
                 strangers.pass_over(message.partition(), message.offset())
                 continue
-            found = order.take(message.key(), message.value())
-            if found is not None:
-                yield found
+            record = order.take(message.key(), message.value())
+            if record is not None:
+                yield record

@@ -113,17 +113,17 @@ def check_bounds(
         ("replication", replication, 32767),
         ("min_insync", min_insync, replication),
     )
-    for what, number, most in bounds:
-        if not 1 <= number <= most:
-            msg = f"{what} must be between 1 and {most}, not {number}"
+    for what, number, upper_bound in bounds:
+        if not 1 <= number <= upper_bound:
+            msg = f"{what} must be between 1 and {upper_bound}, not {number}"
             raise ValueError(msg)
 
 
-def refuse_differences(plans: Iterable[TopicPlan], found: Mapping[str, TopicDescription]) -> None:
+def refuse_differences(plans: Iterable[TopicPlan], topics: Mapping[str, TopicDescription]) -> None:
     """Raise an error that lists how existing topics differ from their plans."""
     lines = []
     for plan in plans:
-        topic = found.get(plan.name)
+        topic = topics.get(plan.name)
         if topic is not None:
             lines += [f"{plan.name}: {line}" for line in _differences(plan, topic)]
     if lines:
@@ -147,11 +147,13 @@ def _differences(plan: TopicPlan, topic: TopicDescription) -> Iterator[str]:
             continue  # a day, in earlier releases: the pipeline's start mends it
         if name == COMPRESSION:
             continue  # the producer's, in earlier releases: `streamydb doctor` names the command
-        found = topic.settings.get(name)
-        if found != value:
-            is_loading = (name, found) == (STAMPS, LOADING) and plan.name.endswith(".transactions")
-            told = f" ({LEFT_LOADING})" if is_loading else ""
-            yield f"{name}: {found}, asked for {value}{told}"
+        value_now = topic.settings.get(name)
+        if value_now != value:
+            is_loading = (name, value_now) == (STAMPS, LOADING) and plan.name.endswith(
+                ".transactions"
+            )
+            advice = f" ({LEFT_LOADING})" if is_loading else ""
+            yield f"{name}: {value_now}, asked for {value}{advice}"
 
 
 _COPIES: Final = 3
@@ -189,22 +191,22 @@ def choose(
     Raises:
         TopicsError: more copies must have a record than there are.
     """
-    wanted = replication
-    if wanted is None:
+    copies = replication
+    if copies is None:
         best = _COPIES if brokers >= _COPIES else 1
-        wanted = best if log is None else log.replication
+        copies = best if log is None else log.replication
     needed = min_insync
-    if needed is None and log is not None and wanted == log.replication:
+    if needed is None and log is not None and copies == log.replication:
         needed = int(log.settings.get("min.insync.replicas", 1))
     if needed is None:
-        needed = _INSYNC if wanted >= _COPIES else 1
-    if needed > wanted:
+        needed = _INSYNC if copies >= _COPIES else 1
+    if needed > copies:
         msg = (
-            f"min_insync {needed} is above replication {wanted} (on {brokers} brokers): no record "
+            f"min_insync {needed} is above replication {copies} (on {brokers} brokers): no record "
             "could ever be acknowledged; ask for more copies, too"
         )
         raise TopicsError(msg)
-    return Copies(wanted, needed, brokers)
+    return Copies(copies, needed, brokers)
 
 
 def copies_for(

@@ -63,10 +63,10 @@ def failure(conf: str, tail: Iterable[str], code: int) -> str:
     lines = list(dict.fromkeys(line.strip() for line in tail if line.strip()))
     problems = [line for line in lines if _PROBLEM.search(line)] or lines
     problems.sort(key=lambda line: _CAUSE.search(line) is None)
-    shown = "\n".join(f"  {line}" for line in problems[:_PROBLEM_LINES_MAX])
+    problem_lines = "\n".join(f"  {line}" for line in problems[:_PROBLEM_LINES_MAX])
     return (
         f"Could not fetch the jars of {conf!r} (Ivy ended with exit code {code}). It said:\n"
-        f"{shown}\n"
+        f"{problem_lines}\n"
         "Is the Maven registry within reach? Behind a proxy set HTTPS_PROXY. For a mirror write\n"
         "an ivysettings.xml that names it and set STREAMYDB_IVY_SETTINGS to its path. A cache\n"
         "that was filled on another machine works as well: copy it and set STREAMYDB_CACHE to it."
@@ -232,12 +232,12 @@ def _pyspark() -> list[str]:
 
 
 def _ivy_jar() -> Path:
-    found = spark_jars("ivy-*.jar")
-    if not found:
+    ivy_jars = spark_jars("ivy-*.jar")
+    if not ivy_jars:
         where = ", ".join(_pyspark()) or "this Python"
         msg = f"No ivy-*.jar in the jars folder of PySpark ({where}). Install `pyspark` again."
         raise JarsError(msg)
-    return found[-1]
+    return ivy_jars[-1]
 
 
 def _proxy_options(environ: Mapping[str, str]) -> list[str]:
@@ -301,11 +301,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     confs = options.confs or CONFIGURATIONS
     try:
         with ThreadPoolExecutor(len(confs)) as pool:
-            found = [pool.submit(resolve, conf, options.cache, show) for conf in confs]
-        for conf, made in zip(confs, found, strict=True):
-            jars = made.result()
-            told = class_path(jars) if quiet else f"{conf}: {len(jars)} jars in {jars[0].parent}"
-            sys.stdout.write(f"{told}\n")
+            fetches = [pool.submit(resolve, conf, options.cache, show) for conf in confs]
+        for conf, fetch in zip(confs, fetches, strict=True):
+            jars = fetch.result()
+            line = class_path(jars) if quiet else f"{conf}: {len(jars)} jars in {jars[0].parent}"
+            sys.stdout.write(f"{line}\n")
     except (JarsError, JavaError, ValueError) as error:
         sys.stderr.write(f"\n{error}\n")
         return 1
@@ -348,11 +348,11 @@ def _make(home: Path, package: Path) -> None:
         return
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".spark-home-", dir=home.parent) as scratch:
-        made = Path(scratch) / "home"
-        made.mkdir()
+        new_home = Path(scratch) / "home"
+        new_home.mkdir()
         for name in _LINKED:
-            (made / name).symlink_to(package / name, target_is_directory=True)
+            (new_home / name).symlink_to(package / name, target_is_directory=True)
         with suppress(OSError):  # another process was faster
-            made.rename(home)
+            new_home.rename(home)
     if not home.is_dir():
         raise FileNotFoundError(home)

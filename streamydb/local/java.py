@@ -61,11 +61,11 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
             msg = f"JAVA_HOME is {home}, but {path} does not exist. {_HINT}"
             raise JavaError(msg)
         return _checked(path)
-    found = shutil.which("java", path=environ.get("PATH"))
-    if found is None:
+    launcher = shutil.which("java", path=environ.get("PATH"))
+    if launcher is None:
         msg = f"No Java: JAVA_HOME is not set and there is no `java` on PATH. {_HINT}"
         raise JavaError(msg)
-    return _checked(Path(found))
+    return _checked(Path(launcher))
 
 
 def java_home() -> str:

@@ -53,10 +53,10 @@ def rotate(log: Path, first: int = 0) -> None:
 
 def keep_short() -> None:
     """Keep the log of this process short from now on, if whoever started it has asked for that."""
-    named = os.environ.get(OUTPUT)
-    if named is not None:
+    log_name = os.environ.get(OUTPUT)
+    if log_name is not None:
         name = "streamydb-output"
-        threading.Thread(target=_keep_short, args=[Path(named)], name=name, daemon=True).start()
+        threading.Thread(target=_keep_short, args=[Path(log_name)], name=name, daemon=True).start()
 
 
 def _keep_short(log: Path) -> None:
@@ -340,9 +340,9 @@ def end(
 def wait_until(condition: Callable[[], T], timeout_s: float, poll_s: float = _POLL_S) -> T:
     """Wait until a condition is true, or the time is up; return its last value."""
     deadline_s = time.monotonic() + timeout_s
-    while not (found := condition()) and time.monotonic() <= deadline_s:
+    while not (value := condition()) and time.monotonic() <= deadline_s:
         time.sleep(poll_s)
-    return found
+    return value
 
 
 def _hanging(name: str, pid: int) -> ProcessError:

@@ -57,17 +57,17 @@ def memory_of(home: Path, folder: Path) -> list[PartMemory]:
     """Return the memory of each part that runs: the embedded broker of a home, and what was
     started from a database's folder.
     """
-    found: dict[str, list[_ProcessMemory]] = {}
+    by_part: dict[str, list[_ProcessMemory]] = {}
     for part, process in _processes(home, folder):
         taken = _taken(process)
         if taken is not None:
-            found.setdefault(part, []).append(taken)
+            by_part.setdefault(part, []).append(taken)
     return [
         PartMemory(
             part, len(each), _mb(taken.all_bytes for taken in each),
             _mb(taken.file_bytes for taken in each),
         )
-        for part, each in found.items()
+        for part, each in by_part.items()
     ]  # fmt: skip
 
 

@@ -99,8 +99,8 @@ def _start(
 ) -> ProcessRecord:
     log = log_path(folder, name)
     rotate(log)
-    told = {**(environment or {}), OUTPUT: str(log)}
-    child = LocalProcess(name, command, log, environment=told, append=True)
+    variables = {**(environment or {}), OUTPUT: str(log)}
+    child = LocalProcess(name, command, log, environment=variables, append=True)
     record = ProcessRecord(
         name=name,
         pid=child.pid,
@@ -165,22 +165,22 @@ def strays(folder: Path) -> list[ProcessRecord]:
     """
     import psutil
 
-    found = []
+    records = []
     for process in psutil.process_iter():
         try:
-            told = process.environ().get(OUTPUT)
-            if told is None or os.getsid(process.pid) != process.pid or _contained(process.pid):
+            log_name = process.environ().get(OUTPUT)
+            if log_name is None or os.getsid(process.pid) != process.pid or _contained(process.pid):
                 continue
-            log = Path(process.cwd(), told)
+            log = Path(process.cwd(), log_name)
             if log.is_relative_to(folder.absolute()) and _unknown(log, process.pid):
                 birth, command = birth_of(process.pid), process.cmdline()
-                found.append(ProcessRecord(
+                records.append(ProcessRecord(
                     log.stem, process.pid, birth.created_s, command, str(log),
                     round(birth.created_s * 1000), birth.since_boot,
                 ))  # fmt: skip
         except (psutil.Error, OSError):  # another user's, or gone
             continue
-    return found
+    return records
 
 
 def _unknown(log: Path, pid: int) -> bool:

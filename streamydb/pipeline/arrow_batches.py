@@ -38,12 +38,12 @@ def spark_hash(value: int, seed: int = _SEED) -> int:
 @cache
 def tokens(n: int) -> tuple[int, ...]:
     """For each of ``n`` destinations an INT that Spark puts on the partition of that number."""
-    found: dict[int, int] = {}
+    by_partition: dict[int, int] = {}
     value = 0
-    while len(found) < n:
-        found.setdefault(spark_hash(value) % n, value)
+    while len(by_partition) < n:
+        by_partition.setdefault(spark_hash(value) % n, value)
         value += 1
-    return tuple(found[q] for q in range(n))
+    return tuple(by_partition[q] for q in range(n))
 
 
 _BLOCKS = pa.schema(

@@ -331,15 +331,18 @@ class LogSampler(Background):
             for name in (self._names.transactions, self._names.deadletters)
         }
         ends = {name: list_offsets(admin, name, counts[name], LATEST) for name in counts}
-        totals = {name: sum(end.offset for end in found.values()) for name, found in ends.items()}
+        totals = {
+            name: sum(end.offset for end in partition_ends.values())
+            for name, partition_ends in ends.items()
+        }
         self._ends.set(totals[self._names.transactions])
         self._dead.set(totals[self._names.deadletters])
         log = self._names.transactions
-        told = log_time(admin, log, counts[log])
-        if told.newest_ms:
-            self._newest.set(told.newest_ms / 1000)
-            self._skew.set(told.ahead_ms / 1000)
-        self._complain(told.warning())
+        clock = log_time(admin, log, counts[log])
+        if clock.newest_ms:
+            self._newest.set(clock.newest_ms / 1000)
+            self._skew.set(clock.ahead_ms / 1000)
+        self._complain(clock.warning())
 
     def _complain(self, warning: str | None) -> None:
         """Log that the log is ahead of this machine's clock, once as long as it is."""

@@ -175,12 +175,12 @@ class HadoopObjects(Objects):
     def names(self, folder: str) -> list[str]:
         """Return the last parts of the names of the objects in a folder."""
         try:
-            found = self._files.listStatus(self._at(folder))
+            files = self._files.listStatus(self._at(folder))
         except Py4JJavaError as error:
             if _is(error, "FileNotFoundException"):
                 return []
             raise
-        return [str(each.getPath().getName()) for each in found]
+        return [str(each.getPath().getName()) for each in files]
 
     def delete(self, name: str) -> None:
         """Delete an object; one that is not there is none to delete."""
@@ -261,11 +261,11 @@ class StoreCheckpoint:
         (self._copy / folder).mkdir(parents=True, exist_ok=True)
         for _ in range(_LOOKS):
             numbers = sorted(map(int, filter(str.isdigit, self._objects.names(folder))))
-            wanted = {str(number) for number in [*numbers[:1], *numbers[-_NEWEST:]]}
+            names = {str(number) for number in [*numbers[:1], *numbers[-_NEWEST:]]}
             for stale in (self._copy / folder).iterdir():
-                if stale.name not in wanted:
+                if stale.name not in names:
                     stale.unlink()
-            if all(self._fetch(f"{folder}/{name}") for name in wanted):
+            if all(self._fetch(f"{folder}/{name}") for name in names):
                 return
         raise ConfigurationError(
             f"{self._lease.url}/{folder} changes faster than it can be read; it is read again later"
@@ -306,8 +306,8 @@ class StoreCheckpoint:
 
     def _stamp(self, name: str) -> tuple[int, int]:
         """Return numbers that change when a file is written anew."""
-        found = (self._copy / name).stat()
-        return found.st_ino, found.st_mtime_ns
+        status = (self._copy / name).stat()
+        return status.st_ino, status.st_mtime_ns
 
 
 def _fill(stream: Any, data: bytes) -> None:

@@ -74,8 +74,8 @@ class EarlyDaemon:
 
     def loaded(self) -> bool:
         """Wait until it has loaded everything; False: it could not."""
-        told = self._process.stdout
-        return told is not None and told.read(1) == _DONE
+        output = self._process.stdout
+        return output is not None and output.read(1) == _DONE
 
 
 class _Loading(Enum):
@@ -169,16 +169,16 @@ def _serve_early(listener: socket.socket, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     _, pipes, _, _ = socket.recv_fds(channel, len(_DONE), len(_PIPES))
     with channel.makefile("rb") as stream:
-        told = stream.read()
-    if not told.endswith(_END):
+        message = stream.read()
+    if not message.endswith(_END):
         return  # Spark's command was killed within it; Spark starts another one
-    place = json.loads(told)
+    process = json.loads(message)
     for number, pipe in zip(_PIPES, pipes, strict=True):
         os.dup2(pipe, number)
         os.close(pipe)
     os.environ.clear()
-    os.environ.update(place["environ"])
-    sys.argv[:], sys.path[:] = place["argv"], place["path"]
+    os.environ.update(process["environ"])
+    sys.argv[:], sys.path[:] = process["argv"], process["path"]
     try:
         channel.sendall(_DONE)
     except OSError:
@@ -191,12 +191,12 @@ def _hand_over(address: str) -> bool:
 
     Return False if there is none any more.
     """
-    place = {"environ": dict(os.environ), "argv": sys.argv, "path": sys.path}
+    process = {"environ": dict(os.environ), "argv": sys.argv, "path": sys.path}
     with socket.socket(socket.AF_UNIX) as channel:
         try:
             channel.connect(address)
             socket.send_fds(channel, [_DONE], _PIPES)
-            channel.sendall(json.dumps(place).encode() + _END)
+            channel.sendall(json.dumps(process).encode() + _END)
             channel.shutdown(socket.SHUT_WR)
             taken = channel.recv(len(_DONE)) == _DONE
         except OSError:

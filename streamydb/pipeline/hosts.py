@@ -361,14 +361,14 @@ class ExchangingExecutor:
         exchange.give("grants", number, own)
         # A shard that has nothing for its own partition does not know if that executes anything.
         granted = [own, *(exchange.take("grants", shard) for shard in others)]
-        blocks = (read(block) for given in granted for block in given.to(number))
-        if max(given.transactions for given in granted) <= _FORMATTED_WHERE_EXECUTED:
+        blocks = (read(block) for task_blocks in granted for block in task_blocks.to(number))
+        if max(task_blocks.transactions for task_blocks in granted) <= _FORMATTED_WHERE_EXECUTED:
             for item in self._small.step(TO_EXECUTOR.each(blocks)):
                 yield self._records(formatted(item, self._config.database))
             return
-        kept, given = self._divided(self._large.step(TO_EXECUTOR.each(blocks)), number)
-        exchange.give("outputs", number, given)  # first, as others have nothing else to do
-        for item in kept:
+        own_outputs, task_blocks = self._divided(self._large.step(TO_EXECUTOR.each(blocks)), number)
+        exchange.give("outputs", number, task_blocks)  # first, as others have nothing else to do
+        for item in own_outputs:
             yield self._records(formatted(item, self._config.database))
         for shard in others:
             for block in exchange.take("outputs", shard).to(number):
@@ -398,15 +398,15 @@ class ExchangingExecutor:
 
         Those that need no formatting stay.
         """
-        kept: list[Output] = []
-        given = TaskBlocks([])
+        own_outputs: list[Output] = []
+        task_blocks = TaskBlocks([])
         with self._spool.writer() as writer:
             for item in items:
                 if isinstance(item, Rows) and item.spread != number:
-                    given.blocks.append((item.spread, writer.put(output_parts(item))))
+                    task_blocks.blocks.append((item.spread, writer.put(output_parts(item))))
                 else:
-                    kept.append(item)
-        return kept, given
+                    own_outputs.append(item)
+        return own_outputs, task_blocks
 
     def _records(self, records: Records) -> pa.RecordBatch:
         return arrow_records(records, self._config)

@@ -64,10 +64,10 @@ class EarlyJvm:
         self._folder = Path(tempfile.mkdtemp(prefix="streamydb-jvm-"))
         atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
         self._address = self._folder / "address"
-        given = [text for name in settings for text in ("--conf", f"{name}={settings[name]}")]
+        options = [text for name in settings for text in ("--conf", f"{name}={settings[name]}")]
         last = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
         self.process = subprocess.Popen(
-            [home / "bin" / "spark-submit", *given, *last], stdin=subprocess.PIPE,
+            [home / "bin" / "spark-submit", *options, *last], stdin=subprocess.PIPE,
             env={
                 _LAUNCHER: _SHORT_LIVED, **os.environ,
                 "SPARK_CONNECT_MODE": "0", _ADDRESS: str(self._address),
@@ -99,10 +99,10 @@ class EarlyJvm:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _address(told: bytes) -> tuple[str, str]:
+def _address(data: bytes) -> tuple[str, str]:
     """Return port and secret of what Spark's JVM has written: two numbers and the secret."""
-    port, size = _NUMBERS.unpack_from(told)
-    return str(port), told[_NUMBERS.size : _NUMBERS.size + size].decode()
+    port, size = _NUMBERS.unpack_from(data)
+    return str(port), data[_NUMBERS.size : _NUMBERS.size + size].decode()
 
 
 def _leave_signals_to_us() -> None:

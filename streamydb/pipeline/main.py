@@ -135,30 +135,30 @@ def run(config: PipelineConfig, launch: SparkLaunch) -> int:
 
 
 def _run(parts: RunParts, checkpoint: Checkpoint, launch: SparkLaunch) -> int:
-    found = parts.retry.call(lambda: _find(parts.config))
-    of = found.database
-    with own_caches(found.config.local, of.database, of.incarnation):
-        return _execute(parts, found, checkpoint, launch)
+    state = parts.retry.call(lambda: _find(parts.config))
+    of = state.database
+    with own_caches(state.config.local, of.database, of.incarnation):
+        return _execute(parts, state, checkpoint, launch)
 
 
 def _execute(
-    parts: RunParts, found: _DatabaseState, checkpoint: Checkpoint, launch: SparkLaunch
+    parts: RunParts, state: _DatabaseState, checkpoint: Checkpoint, launch: SparkLaunch
 ) -> int:
     """Start step by step; each may take long, so a stop is looked for between them."""
-    ending, config = parts.ending, found.config
-    feedback = TopicNames(found.database.database).feedback_of(config.name)
+    ending, config = parts.ending, state.config
+    feedback = TopicNames(state.database.database).feedback_of(config.name)
     launch.compile()
     _go_on(ending)
     spark = _spark(parts, launch)
     log.info("Spark is ready")
     _go_on(ending)
-    partitions = found.topics[TopicNames(found.database.database).transactions].partitions
-    obstacle = gear_obstacle(config, found.database, partitions, spark)
+    partitions = state.topics[TopicNames(state.database.database).transactions].partitions
+    obstacle = gear_obstacle(config, state.database, partitions, spark)
     serve(parts.metrics.registry, config.settings)
-    topic, faults = parts.retry.call(lambda: _rulings(found))
+    topic, faults = parts.retry.call(lambda: _rulings(state))
     checkpoint.push()
-    coordinator = parts.retry.call(lambda: _coordinator(parts, found, topic))
-    announcer = _announcer(found)
+    coordinator = parts.retry.call(lambda: _coordinator(parts, state, topic))
+    announcer = _announcer(state)
     heap = IdleHeap(spark_heap())
     spark.streams.addListener(
         ProgressListener(
@@ -170,9 +170,9 @@ def _execute(
         )
     )
     _go_on(ending)
-    start = partial(_start, parts, found, spark, coordinator, checkpoint)
+    start = partial(_start, parts, state, spark, coordinator, checkpoint)
     queries = RestartedQuery(start, coordinator, faults)
-    gear = _gear(parts, found, spark, coordinator, obstacle)
+    gear = _gear(parts, state, spark, coordinator, obstacle)
     if gear is not None:  # it may be the first that answers, so it begins beside the query
         coordinator.start(queries.beats)
     with nullcontext() if gear is None else gear:
@@ -190,7 +190,7 @@ def _execute(
             FeedbackKeeper(
                 config.settings.client_config(), feedback, config.checkpoint, checkpoint.pull
             ),
-            _growth(found, coordinator) as growth,
+            _growth(state, coordinator) as growth,
             heap,
         ):
             code = wait(
@@ -217,11 +217,11 @@ def _find(config: PipelineConfig) -> _DatabaseState:
     settings = config.settings
     client = settings.client_config()
     shards = settings.shards if "shards" in settings.model_fields_set else None
-    found = check(client, settings.database, shards=shards)
-    problems = [problem for problem in found if problem.severity == "error"]
+    findings = check(client, settings.database, shards=shards)
+    problems = [problem for problem in findings if problem.severity == "error"]
     if problems:
         raise ConfigurationError("; ".join(str(problem) for problem in problems))
-    for problem in found:
+    for problem in findings:
         log.warning("%s", problem)
     topics = describe(client, settings.database)
     names = TopicNames(settings.database)
@@ -256,15 +256,15 @@ def _find(config: PipelineConfig) -> _DatabaseState:
     return _DatabaseState(config, database, topics, known_log, changes_id, start, ends, begins)
 
 
-def _tell_made(made: list[str], names: TopicNames, pipeline: str) -> None:
+def _tell_made(created: list[str], names: TopicNames, pipeline: str) -> None:
     """Tell which topics were created, and which of them somebody has deleted before.
 
     A database of an earlier release lacks them all; a pipeline with a new name lacks its feedback.
     """
-    if made:
-        log.info("created %s", ", ".join(made))
-    deleted = sorted({*made} - {names.feedback_of(pipeline)})
-    if deleted and not {names.founding, names.rulings} <= {*made}:
+    if created:
+        log.info("created %s", ", ".join(created))
+    deleted = sorted({*created} - {names.feedback_of(pipeline)})
+    if deleted and not {names.founding, names.rulings} <= {*created}:
         log.warning(
             "%s: somebody deleted what was there. It is made anew, without what was in it "
             "(docs/operations.md, 'A topic was deleted')", ", ".join(deleted),
@@ -284,68 +284,68 @@ def _spark(parts: RunParts, launch: SparkLaunch) -> SparkSession:
     return spark
 
 
-def _rulings(found: _DatabaseState) -> tuple[RulingTopic, FaultHandler]:
+def _rulings(state: _DatabaseState) -> tuple[RulingTopic, FaultHandler]:
     """Return the rulings on this log, with those of earlier releases, and who adds to them.
 
     Raises:
         ReadingError: Kafka does not answer; it may be done again.
     """
-    settings, checkpoint = found.config.settings, found.config.checkpoint
+    settings, checkpoint = state.config.settings, state.config.checkpoint
     client, name = settings.client_config(), settings.database
-    topic = RulingTopic(client, name, found.log_id, found.begins)
+    topic = RulingTopic(client, name, state.log_id, state.begins)
     topic.adopt(lambda: aborted_before(client, name))
     return topic, FaultHandler(topic, client, name, executed_before(checkpoint, client, name))
 
 
 def _start(
     parts: RunParts,
-    found: _DatabaseState,
+    state: _DatabaseState,
     spark: SparkSession,
     coordinator: Coordinator,
     checkpoint: Checkpoint,
     number: int,
 ) -> RunningQuery:
     """Start the query with all rulings there are; ``number``: 0 for the first one."""
-    config = found.config
+    config = state.config
     client = config.settings.client_config()
-    ends = found.ends
+    ends = state.ends
     if number:
         checkpoint.pull()
-        ends = resume(client, found.database, config.checkpoint, found.start, config.store)
+        ends = resume(client, state.database, config.checkpoint, state.start, config.store)
     rulings = coordinator.load_rulings()
     parts.metrics.faults.set(len(rulings))
     parts.status.update(faults=len(rulings))
-    changes = _changes(found)
+    changes = _changes(state)
     writer = build_query(
-        spark, config, found.database, changes.partitions, found.start, ends, rulings
+        spark, config, state.database, changes.partitions, state.start, ends, rulings
     )
     query = _started(writer, config)
-    parts.adaptive.follow(query.set_conf, found.database.shards, config.spark_conf)
+    parts.adaptive.follow(query.set_conf, state.database.shards, config.spark_conf)
     return query
 
 
-def _changes(found: _DatabaseState) -> TopicDescription:
-    return found.topics[TopicNames(found.config.settings.database).changes]
+def _changes(state: _DatabaseState) -> TopicDescription:
+    return state.topics[TopicNames(state.config.settings.database).changes]
 
 
-def _growth(found: _DatabaseState, coordinator: Coordinator) -> GrowthWatch:
-    changes = _changes(found)
+def _growth(state: _DatabaseState, coordinator: Coordinator) -> GrowthWatch:
+    changes = _changes(state)
     return GrowthWatch(
-        found.config.settings.client_config(),
+        state.config.settings.client_config(),
         changes.name,
-        (found.changes_id, changes.partitions),
-        partial(_made_anew, found, coordinator),
+        (state.changes_id, changes.partitions),
+        partial(_made_anew, state, coordinator),
     )
 
 
 def _gear(
     parts: RunParts,
-    found: _DatabaseState,
+    state: _DatabaseState,
     spark: SparkSession,
     coordinator: Coordinator,
     obstacle: str | None,
 ) -> RealTimeGear | None:
-    config, database, said = found.config, found.database, parts.status.status
+    config, database, said = state.config, state.database, parts.status.status
 
     def micro_batch() -> Reach:
         return Reach(said.seq or 0, said.read or 0)
@@ -362,10 +362,10 @@ def _gear(
     start = GearStart(
         config,
         database,
-        found.log_id,
-        RulingTopic(settings.client_config(), database.database, found.log_id, found.begins),
+        state.log_id,
+        RulingTopic(settings.client_config(), database.database, state.log_id, state.begins),
         Packing(real_time_session(spark)),
-        _changes(found).partitions,
+        _changes(state).partitions,
         output_topics(names),
     )
     return RealTimeGear(
@@ -373,26 +373,26 @@ def _gear(
     )
 
 
-def _made_anew(found: _DatabaseState, coordinator: Coordinator, topic_id: str) -> str:
+def _made_anew(state: _DatabaseState, coordinator: Coordinator, topic_id: str) -> str:
     """Say why this pipeline must not go on with changes that were made anew under it.
 
     A leader has written to them: nobody may use them any more, which is recorded. One that follows
     has not, and who leads may just be writing all of them.
     """
-    config, changes = found.config, _changes(found)
+    config, changes = state.config, _changes(state)
     if not coordinator.leads:
         return made_anew(config.checkpoint, changes.name)
-    facts = FoundingFacts(log=found.log_id, lacking=frozenset({topic_id}))
+    facts = FoundingFacts(log=state.log_id, lacking=frozenset({topic_id}))
     try:
-        record(config.settings.client_config(), found.database.database, facts)
+        record(config.settings.client_config(), state.database.database, facts)
     except (StreamyError, RefusedError, KafkaException) as error:
         log.warning("that the changes lack something is not recorded: %s", error)
     return str(changes_lack(changes.name, changes.partitions))
 
 
-def _announcer(found: _DatabaseState) -> Announcer:
-    changes = _changes(found)
-    return Announcer(found.config.settings.client_config(), changes.name, changes.partitions)
+def _announcer(state: _DatabaseState) -> Announcer:
+    changes = _changes(state)
+    return Announcer(state.config.settings.client_config(), changes.name, changes.partitions)
 
 
 def _started(writer: DataStreamWriter, config: PipelineConfig) -> RunningQuery:
@@ -403,15 +403,15 @@ def _started(writer: DataStreamWriter, config: PipelineConfig) -> RunningQuery:
         raise ConfigurationError(explain([what])) from error
 
 
-def _coordinator(parts: RunParts, found: _DatabaseState, rulings: RulingTopic) -> Coordinator:
+def _coordinator(parts: RunParts, state: _DatabaseState, rulings: RulingTopic) -> Coordinator:
     """Return this pipeline's coordinator, after the shards have been told their role.
 
     Raises:
         SharedTopicsError: Kafka does not answer, or took no record; it may be done again.
     """
-    config, database = found.config, found.database
+    config, database = state.config, state.database
     member = ElectionMember(
-        found.log_id,
+        state.log_id,
         database.incarnation,
         config.name,
         standby=config.standby,

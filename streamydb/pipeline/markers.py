@@ -193,8 +193,8 @@ class MarkerSession:
         now = time.monotonic()
         if self._refreshed_at and now - self._refreshed_at < REFRESH_S:
             return
-        found = metadata(self._producer, self._topic, _REQUEST_S)
-        topic = found.topics[self._topic]
+        cluster = metadata(self._producer, self._topic, _REQUEST_S)
+        topic = cluster.topics[self._topic]
         if topic.error is not None:
             raise KafkaException(topic.error)
         count, known = len(topic.partitions), self._loop.partitions if self._refreshed_at else 0
@@ -216,7 +216,7 @@ class MarkerSession:
     def _catch_up(self, count: int) -> None:
         """Read the ends of the partitions, further back where no marker is found."""
         length = _TAIL
-        most = max(_TAIL, _TAIL_MAX // count)
+        length_max = max(_TAIL, _TAIL_MAX // count)
         while True:
             starts = find_starts(self._config, self._topic, count, length)
             self._sequencer = Sequencer(count, self._loop.name, self._interval_ms)
@@ -225,9 +225,9 @@ class MarkerSession:
             self._assign()
             while not (self._tail.read or self._stop.is_set()):
                 self._read(_POLL_S)
-            if length >= most or not self._tail.lacks_marker or self._stop.is_set():
+            if length >= length_max or not self._tail.lacks_marker or self._stop.is_set():
                 break
-            length = min(length * _TAIL_GROWTH, most)
+            length = min(length * _TAIL_GROWTH, length_max)
         self._tail = None
 
     def _assign(self) -> None:
@@ -377,8 +377,8 @@ class MarkerLoop(MarkerStatus):
     def _note_failure(self, error: Exception) -> None:
         self.failures += 1
         self.state = "degraded"
-        told = error.args[0] if isinstance(error, KafkaException) else error
-        text = told.str() if isinstance(told, KafkaError) else str(told)
+        cause = error.args[0] if isinstance(error, KafkaException) else error
+        text = cause.str() if isinstance(cause, KafkaError) else str(cause)
         self.last_error = text or type(error).__name__
 
 

@@ -145,9 +145,9 @@ def _failed(running: RunningQuery, parts: RunParts) -> int:
 
 def _spark_folders(query: StreamingQuery) -> list[Path]:
     settings = query._jsq.sparkSession().conf()  # noqa: SLF001 - PySpark shows no session
-    told = os.environ.get(LOCAL_DIRS) or settings.get(LOCAL_DIR, tempfile.gettempdir())
-    return [Path(each) for each in told.split(",")]
+    folders = os.environ.get(LOCAL_DIRS) or settings.get(LOCAL_DIR, tempfile.gettempdir())
+    return [Path(each) for each in folders.split(",")]
 
 
 def _by_shutdown(message: str) -> bool:
-    return any(told in message for told in _SHUTDOWNS)
+    return any(words in message for words in _SHUTDOWNS)

@@ -66,8 +66,8 @@ class StatusWriter:
             self._update(changes)
 
     def _update(self, changes: dict[str, Any]) -> None:
-        shown = self.status.state
-        if _STAGES[changes.get("state", shown)] < _STAGES[shown]:
+        state = self.status.state
+        if _STAGES[changes.get("state", state)] < _STAGES[state]:
             del changes["state"]
         for name, value in changes.items():
             setattr(self.status, name, value)
@@ -259,10 +259,10 @@ def _lag(source: dict[str, Any]) -> int:
 
 
 def _offsets(text: Any) -> dict[str, int]:
-    found = json.loads(text) if isinstance(text, str) else text
-    if not isinstance(found, dict) or not found:
+    by_topic = json.loads(text) if isinstance(text, str) else text
+    if not isinstance(by_topic, dict) or not by_topic:
         return {}
-    partitions = next(iter(found.values()))
+    partitions = next(iter(by_topic.values()))
     return {str(q): int(offset) for q, offset in partitions.items()}
 
 
@@ -296,7 +296,7 @@ class PartReports:
         """Tell which gear leads."""
         metrics = self._metrics.gears
         with self._lock:
-            shown, self._gear = self._gear, view
+            before, self._gear = self._gear, view
             if self._part is not None:
                 self._show_part(self._part)
             for gear in GEARS:
@@ -306,7 +306,7 @@ class PartReports:
                 records = 0 if leads else _known(view.behind_records)
                 metrics.behind_records.labels(gear).set(records)
             metrics.available.set(view.obstacle is None)
-            if shown is not None and shown.gear != view.gear:
+            if before is not None and before.gear != view.gear:
                 metrics.shifts.inc()
             self._status.update(gear=view)
 

@@ -158,8 +158,8 @@ def _input(
     than there are shards, as it is only passed on.
     """
     names, shards = TopicNames(database.database), database.shards
-    most = config.settings.max_offsets_per_trigger or max_offsets(shards)
-    limits = {"maxOffsetsPerTrigger": str(most)}
+    records_max = config.settings.max_offsets_per_trigger or max_offsets(shards)
+    limits = {"maxOffsetsPerTrigger": str(records_max)}
     if shards > 1:
         # Several tasks then read a partition; the sorter puts their pieces in order of offset.
         limits["maxRecordsPerPartition"] = str(_PIECE_RECORDS)

@@ -44,7 +44,7 @@ def recorded_config(
 
     """
     path = checkpoint / _RECORD
-    given = ShardConfig(
+    config = ShardConfig(
         settings.database,
         uuid.uuid4().hex,
         settings.shards,
@@ -60,10 +60,10 @@ def recorded_config(
         if (checkpoint / "query").exists():
             what = f"{path} is missing though {checkpoint / 'query'} exists"
             raise ConfigurationError(f"{what}; {REBUILD}")
-        _write_record(path, given)
-        return given
-    told = "partitions" in settings.model_fields_set
-    _refuse_drift(path, recorded, given, partitions=told)
+        _write_record(path, config)
+        return config
+    has_partitions = "partitions" in settings.model_fields_set
+    _refuse_drift(path, recorded, config, partitions=has_partitions)
     _write_record(path, recorded)  # in this release's format: an earlier one refuses it from now on
     return recorded
 
@@ -85,12 +85,12 @@ def read_record(checkpoint: Path) -> ShardConfig | None:
     except FileNotFoundError:
         return None
     try:
-        found = msgspec.json.decode(data, type=dict[str, Any])
-        if found.get("format") not in READABLE:
-            what = f"{path} was written with format {found.get('format')}, this release has"
+        fields = msgspec.json.decode(data, type=dict[str, Any])
+        if fields.get("format") not in READABLE:
+            what = f"{path} was written with format {fields.get('format')}, this release has"
             fix = "run the matching release, or rebuild from the log (docs/upgrading.md)"
             raise ConfigurationError(f"{what} {FORMAT}; {fix}")
-        return taken_over(msgspec.convert(found, ShardConfig))
+        return taken_over(msgspec.convert(fields, ShardConfig))
     except UNREADABLE as error:
         raise ConfigurationError(f"{path} cannot be read ({error}); {REBUILD}") from error
 
@@ -249,8 +249,8 @@ def founded(
     if recorded is not None:
         known = known.completed(_of_config(known_log, recorded))
     elif set(FACTS) - set(known.known()):
-        for told in _told(connection, database, known_log):
-            known = known.completed(told)
+        for announced in _told(connection, database, known_log):
+            known = known.completed(announced)
     facts = begun(settled(settings, known, log_topic), log_topic, results)
     facts = facts.completed(FoundingFacts(log=known_log, changes=dict(changes)))
     holds = record(connection, database, facts)
@@ -302,14 +302,14 @@ def settled(settings: Settings, known: FoundingFacts, log_topic: TopicDescriptio
 
 def of_terms(known_log: str, terms: str) -> FoundingFacts:
     """Return the facts among the settings that a pipeline has announced (`ShardConfig.terms`)."""
-    named = dict(part.split("=", 1) for part in terms.split() if "=" in part)
+    terms_by_name = dict(part.split("=", 1) for part in terms.split() if "=" in part)
     facts: dict[str, Any] = {
-        name: int(named[name])
+        name: int(terms_by_name[name])
         for name in ("partitions", "id_window", "digest_interval")
-        if named.get(name, "").isdigit()
+        if terms_by_name.get(name, "").isdigit()
     }
-    if named.get("constraints") in ("True", "False"):
-        facts["constraints"] = named["constraints"] == "True"
+    if terms_by_name.get("constraints") in ("True", "False"):
+        facts["constraints"] = terms_by_name["constraints"] == "True"
     return FoundingFacts(log=known_log, **facts)
 
 

@@ -78,27 +78,27 @@ def offsets_of(checkpoint: Path, batch: int) -> dict[str, dict[int, int]]:
     empty: there is no such file.
     """
     path = checkpoint / "query" / "offsets" / str(batch)
-    found: dict[str, dict[int, int]] = {}
+    by_topic: dict[str, dict[int, int]] = {}
     if batch < 0 or not path.exists():
-        return found
+        return by_topic
     for line in path.read_text("utf-8").splitlines()[2:]:
         if line.startswith("{"):
             for topic, offsets in msgspec.json.decode(line, type=dict[str, dict[str, int]]).items():
-                found[topic] = {int(number): offset for number, offset in offsets.items()}
-    return found
+                by_topic[topic] = {int(number): offset for number, offset in offsets.items()}
+    return by_topic
 
 
 def begins_of(checkpoint: Path) -> dict[str, dict[int, int]]:
     """From which offsets the first batch reads, as Spark has noted: by topic, by partition."""
-    found: dict[str, dict[int, int]] = {}
+    by_topic: dict[str, dict[int, int]] = {}
     for path in (checkpoint / "query" / "sources").glob("*/0"):
         _, brace, text = path.read_bytes().partition(b"{")
         try:
-            told = msgspec.json.decode(brace + text, type=dict[str, dict[int, int]])
+            offsets = msgspec.json.decode(brace + text, type=dict[str, dict[int, int]])
         except UNREADABLE:  # torn: Spark refuses it
             continue
-        found |= told
-    return found
+        by_topic |= offsets
+    return by_topic
 
 
 class _Query:
@@ -152,7 +152,7 @@ class _Query:
         for store in self._stores:
             found = store.fault()
             if found is not None:
-                return f"the checkpoint file {found} is damaged"
+                return f"the checkpoint file {path} is damaged"
         return f"the checkpoint {self._query} lacks files of every batch that it has done"
 
     def _has(self, batch: int) -> bool:
@@ -270,10 +270,10 @@ def _checked(path: Path) -> bool:
         return bool(data)
     size = int.from_bytes(known[4:_CRC_HEAD], "big") or _CHUNK
     view = memoryview(data)
-    found = b"".join(
+    checksums = b"".join(
         zlib.crc32(view[at : at + size]).to_bytes(4, "big") for at in range(0, len(data), size)
     )
-    return found == known[_CRC_HEAD:]
+    return checksums == known[_CRC_HEAD:]
 
 
 def _renew_metadata(query: Path) -> None:

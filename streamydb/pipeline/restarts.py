@@ -133,7 +133,7 @@ class FaultHandler:
         A pipeline that went on from an older checkpoint has written old results again behind them.
         So a window is large enough only if it also begins before the transactions were appended.
         """
-        wanted = {_ending((fault.partition, fault.offset)): fault for fault in faults}
+        faults_by_ending = {_ending((fault.partition, fault.offset)): fault for fault in faults}
         before_ms = self._appended_ms(faults) - CLOCK_SKEW_MS
         first: dict[int, int] = {}
         enough: set[int] = set()
@@ -147,13 +147,13 @@ class FaultHandler:
                     first[number] = offset
                     if seq <= executed.seq and record.timestamp()[1] <= before_ms:
                         enough.add(number)
-                fault = wanted.get(value.rpartition(b'"partition":')[2])
+                fault = faults_by_ending.get(value.rpartition(b'"partition":')[2])
                 if fault is not None:
                     raise TooLate(fault)
 
     def _appended_ms(self, faults: list[Fault]) -> int:
         """Return when the first of the transactions was appended; 0 if the log lacks one."""
-        found = []
+        times_ms = []
         with TopicReader(self._connection, TopicNames(self._database).transactions) as reader:
             spans = reader.spans()
             for fault in faults:
@@ -162,8 +162,8 @@ class FaultHandler:
                 reader.assign({fault.partition: fault.offset})
                 batches = reader.until({fault.partition: fault.offset + 1})
                 first = next(record for batch in batches for record in batch)
-                found.append(first.timestamp()[1])
-        return int(min(found))
+                times_ms.append(first.timestamp()[1])
+        return int(min(times_ms))
 
 
 def _ending(place: Place) -> bytes:

@@ -94,8 +94,8 @@ class RunningQuery:
         """Return True if the newest batch that was begun was also committed."""
 
         def newest(entries: Any) -> int:
-            found = entries.getLatestBatchId()
-            return int(found.get()) if found.isDefined() else -1
+            batch_id = entries.getLatestBatchId()
+            return int(batch_id.get()) if batch_id.isDefined() else -1
 
         begun = newest(self._engine.offsetLog())
         return begun == newest(self._engine.commitLog())
@@ -109,8 +109,8 @@ class RunningQuery:
         utils = jvm.org.apache.spark.util.Utils
 
         def stack() -> str:
-            found = utils.getThreadDumpForThread(thread)
-            return str(found.get().stackTrace().toString()) if found.isDefined() else ""
+            dump = utils.getThreadDumpForThread(thread)
+            return str(dump.get().stackTrace().toString()) if dump.isDefined() else ""
 
         def set_state(name: str) -> None:
             state.set(getattr(getattr(package, f"{name}$"), "MODULE$"))
@@ -213,9 +213,9 @@ def explain(messages: list[str], folders: Iterable[Path] = ()) -> str:
     """
     for pattern, text in _KNOWN:
         for message in messages:
-            found = pattern.search(message)
-            if found:
-                return text.format(*found.groups())
+            match = pattern.search(message)
+            if match:
+                return text.format(*match.groups())
     first = messages[0] if messages else "the query ended without an error"
     said = first.split("=== Streaming Query ===")[0].strip()
     for folder in folders:
@@ -233,8 +233,8 @@ def failure_of(query: StreamingQuery) -> list[str]:
 
 
 def _messages(error: Any) -> list[str]:
-    found = []
+    messages = []
     while error is not None:
-        found.append(str(error.getMessage()))
+        messages.append(str(error.getMessage()))
         error = error.getCause()
-    return found
+    return messages

@@ -99,8 +99,8 @@ def with_retries(master: str) -> str:
 
     Without them a Python worker that dies would end the query.
     """
-    found = _LOCAL.fullmatch(master)
-    return master if found is None or found[2] else f"local[{found[1] or 1},{_TASK_FAILURES_MAX}]"
+    match = _LOCAL.fullmatch(master)
+    return master if match is None or match[2] else f"local[{match[1] or 1},{_TASK_FAILURES_MAX}]"
 
 
 def with_slots(master: str, more: int) -> str:
@@ -108,11 +108,11 @@ def with_slots(master: str, more: int) -> str:
 
     A task that waits takes no core.
     """
-    found = _LOCAL.fullmatch(master)
-    if found is None:
+    match = _LOCAL.fullmatch(master)
+    if match is None:
         return master
-    cores = os.cpu_count() or 1 if found[1] == "*" else int(found[1] or 1)
-    return f"local[{cores + more}{found[2] or ''}]"
+    cores = os.cpu_count() or 1 if match[1] == "*" else int(match[1] or 1)
+    return f"local[{cores + more}{match[2] or ''}]"
 
 
 def _defaults(master: str) -> dict[str, str]:

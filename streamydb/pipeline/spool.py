@@ -183,8 +183,8 @@ class SpoolWriter:
 def _batch() -> int | None:
     """The number of the micro-batch of which this is a task; None outside of one."""
     context = TaskContext.get()
-    told = None if context is None else context.getLocalProperty(_BATCH)
-    return None if told is None else int(told)
+    batch_id = None if context is None else context.getLocalProperty(_BATCH)
+    return None if batch_id is None else int(batch_id)
 
 
 _LOOK_S: Final = (0.0002, 0.002)
@@ -225,7 +225,7 @@ class BlockExchange:
         self._folder = spool.of_batch()
         self._parent = os.getppid()
 
-    def give(self, kind: str, number: int, given: TaskBlocks) -> None:
+    def give(self, kind: str, number: int, blocks: TaskBlocks) -> None:
         """Give what there is of a kind, all at once; ``number``: of the task that gives.
 
         A task that gives something of a kind again gives the same.
@@ -234,7 +234,7 @@ class BlockExchange:
             SpoolError: the file cannot be written.
         """
         try:
-            write_whole(self._path(kind, number), msgspec.msgpack.encode(given), synced=False)
+            write_whole(self._path(kind, number), msgspec.msgpack.encode(blocks), synced=False)
         except OSError as error:
             raise SpoolError(f"what a task gives to others cannot be written: {error}") from error
 

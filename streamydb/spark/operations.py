@@ -137,9 +137,9 @@ def _operation(op: str, key: Term, **fields: Operand | None) -> Column:
 
 
 def _object(**fields: Operand | None) -> Column:
-    given = [(name, _column(value)) for name, value in fields.items() if value is not None]
+    columns = [(name, _column(value)) for name, value in fields.items() if value is not None]
     parts: list[Column] = []
-    for number, (name, value) in enumerate(given):
+    for number, (name, value) in enumerate(columns):
         parts += [f.lit(f'{"," if number else "{"}"{name}":'), _json(value)]
     return f.concat(*parts, f.lit("}"))
 

@@ -284,10 +284,10 @@ def _explained(topic: str) -> Iterator[None]:
 
 def _last_places(reader: TopicReader) -> dict[int, ConnectPlace | None]:
     spans = reader.spans()
-    found: dict[int, ConnectPlace] = {}
-    for message in reader.backwards(spans, _WINDOW_RECORDS, found):
-        found[message.partition() or 0] = _place_of(message)
-    return {number: found.get(number) for number in spans}
+    places: dict[int, ConnectPlace] = {}
+    for message in reader.backwards(spans, _WINDOW_RECORDS, places):
+        places[message.partition() or 0] = _place_of(message)
+    return {number: places.get(number) for number in spans}
 
 
 def _place_of(message: Message) -> ConnectPlace:

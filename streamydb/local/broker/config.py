@@ -127,13 +127,13 @@ def parse_properties(text: str) -> dict[str, str]:
     Raises:
         ConfigurationError: what follows a `\u` is no number.
     """
-    found = {}
+    properties = {}
     for line in _logical_lines(text):
         name = _NAME.match(line)
         end = 0 if name is None else name.end()
         value = _SEPARATOR.sub("", line[end:], count=1)
-        found[_unescape(line[:end])] = _unescape(value)
-    return found
+        properties[_unescape(line[:end])] = _unescape(value)
+    return properties
 
 
 def _logical_lines(text: str) -> Iterator[str]:

@@ -344,10 +344,10 @@ class EmbeddedBroker:
     def _failure(self, what: str) -> str:
         lines = self._logged()
         telling = [line for line in lines if re.search(r" (ERROR|FATAL) |Error:|Exception:", line)]
-        shown = "\n".join(f"  {line[:300]}" for line in (telling or lines)[-8:])
+        log_end = "\n".join(f"  {line[:300]}" for line in (telling or lines)[-8:])
         return (
             f"The embedded broker {what} ({self.bootstrap}). Its log is {self.log_file}; it ends:\n"
-            f"{shown}\nIs the disk full, or does another broker use {self._folder}?"
+            f"{log_end}\nIs the disk full, or does another broker use {self._folder}?"
         )
 
 
@@ -356,8 +356,8 @@ def answers(bootstrap: str | Mapping[str, str], *, timeout_s: float = 5.0) -> bo
 
     ``bootstrap``: its address, or the connection settings of a client.
     """
-    given = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
-    client = administrator(given)
+    client_config = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
+    client = administrator(client_config)
     try:
         return len(client.list_topics(timeout=timeout_s).brokers) > 0
     except KafkaException:

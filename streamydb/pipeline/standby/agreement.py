@@ -94,16 +94,16 @@ class Agreement:
             raise not_read(value or b"", "digest", error) from error
         if (digest.interval, digest.shards) != self._life:
             return None
-        told = _TimedDigest(teller_of(key), digest, told_ms, live)
+        entry = _TimedDigest(teller_of(key), digest, told_ms, live)
         known = self._known.setdefault((digest.shard, digest.seq), [])
-        others = [other for other in known if not other.is_lost(told.teller.ts_ms)]
+        others = [other for other in known if not other.is_lost(entry.teller.ts_ms)]
         self.compared += bool(others)
         if any(other.digest == digest for other in others):
             return None
-        known.append(told)
+        known.append(entry)
         if len(self._known) > PLACES_MAX:
             self._known.popitem(last=False)  # a dict would walk past all it has forgotten
         if not live or not others:
             return None
         first, pipeline = others[0].digest, others[0].teller.pipeline
-        return Disagreement(first, pipeline, digest, told.teller.pipeline)
+        return Disagreement(first, pipeline, digest, entry.teller.pipeline)

@@ -86,8 +86,8 @@ class StandbyReporter:
         """Return True if nothing but how far behind it is has changed; that changes with every
         batch.
         """
-        shown = self._shown
-        return shown is not None and replace(view, behind=shown.behind) == shown
+        before = self._shown
+        return before is not None and replace(view, behind=before.behind) == before
 
 
 class QueryRulings:

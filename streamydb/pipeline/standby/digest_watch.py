@@ -98,17 +98,17 @@ class DigestWatch:
         self._position = record.offset
         live = record.offset >= self._live_from
         try:
-            found = self._agreement.take(
+            difference = self._agreement.take(
                 record.key, record.value, live=live, told_ms=record.told_ms
             )
         except RecordError:
             return
-        if found is None:
+        if difference is None:
             return
         known = None if self._difference is None else self._difference.other(self._me)
-        if found.other(self._me) in (None, known):
-            self.alarm = self.alarm or str(found)
+        if difference.other(self._me) in (None, known):
+            self.alarm = self.alarm or str(difference)
             return
-        self._difference, self._audit_at, self.alarm = found, None, str(found)
+        self._difference, self._audit_at, self.alarm = difference, None, str(difference)
         self.sound.discard(self._me)
-        log.error("%s", found)
+        log.error("%s", difference)

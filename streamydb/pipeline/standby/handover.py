@@ -30,8 +30,8 @@ class TimedVerdict(NamedTuple):
 
 def written(at_ms: int, value: bytes | None) -> TimedVerdict | None:
     """A record of the results topic; None if it is not understood."""
-    found = _SEQ.search(value or b"")
-    return None if found is None else TimedVerdict(at_ms, int(found[1]), int(found[2]))
+    match = _SEQ.search(value or b"")
+    return None if match is None else TimedVerdict(at_ms, int(match[1]), int(match[2]))
 
 
 def longest_pause(verdicts: Iterable[TimedVerdict], begun_ms: int) -> int | None:
@@ -124,8 +124,8 @@ class Standbys:
         """Return True if a standby is ready; one of an earlier release says so too soon, and must
         have shown it.
         """
-        shown = self._told is not None and message.resolved >= self._told
-        return message.ready and (message.said_ms > 0 or shown)
+        is_level = self._told is not None and message.resolved >= self._told
+        return message.ready and (message.said_ms > 0 or is_level)
 
     def _furthest(self, messages: list[Following]) -> Following | None:
         best: Following | None = None
@@ -136,12 +136,12 @@ class Standbys:
 
     def refusal(self) -> str:
         """Why nobody takes over, and what to do."""
-        wanted = f"standby {self._to}" if self._to else "standby"
+        standby = f"standby {self._to}" if self._to else "standby"
         message = self._furthest(list(self._heard.values()))
         if message is None and self._to and self._to == self._leads:
             return f"{self._to} leads already: nothing was changed"
         if message is None:
-            return f"no {wanted} is running: {_START}"
+            return f"no {standby} is running: {_START}"
         who = message.name or message.pipeline
         behind = message.behind
         if behind < 0 and self._told is not None:
@@ -282,8 +282,8 @@ def _with_pause(
                 return msgspec.structs.replace(done, pause_unknown=what)
             reader.assign(begin)
             for records in reader.until(ends):
-                found = (written(record.timestamp()[1], record.value()) for record in records)
-                verdicts += [verdict for verdict in found if verdict is not None]
+                timed = (written(record.timestamp()[1], record.value()) for record in records)
+                verdicts += [verdict for verdict in timed if verdict is not None]
     except ReadingError as error:
         return msgspec.structs.replace(done, pause_unknown=str(error))
     pause_ms = longest_pause(verdicts, begun_ms)
