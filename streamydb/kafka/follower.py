@@ -85,9 +85,17 @@ class LoopTaker(Generic[_Rows]):
         while not self._room.acquire(timeout=_ROOM_S):
             if is_stopped():
                 return
+        self._call(self._take_over, rows, reached)
+
+    def _take_over(self, rows: _Rows, reached: Mapping[int, int]) -> None:
+        """Note how far was read, and take the rows after those that are under way.
+
+        The event loop calls it.
+        """
+        self._reach(reached)
         self._handed.append(rows)
-        self._call(self._reach, reached)
-        self._call(self._take_next)
+        if not self._taking:
+            self._take_next()
 
     def _reach(self, positions: Mapping[int, int]) -> None:
         """Note how far was read and prepared; called in the event loop."""
@@ -100,9 +108,8 @@ class LoopTaker(Generic[_Rows]):
             self._loop.call_soon_threadsafe(function, *args)
 
     def _take_next(self) -> None:
-        """Take what was handed over, unless that is under way; called in the event loop."""
-        if self._handed and not self._taking:
-            self._taking = True
+        self._taking = bool(self._handed)
+        if self._taking:
             self._turn(_StepBudget(), self._handed.popleft(), None)
 
     def _turn(self, pace: _StepBudget, rows: _Rows, steps: Iterator[None] | None) -> None:
@@ -117,7 +124,6 @@ class LoopTaker(Generic[_Rows]):
             pace.end()
             self._loop.call_soon(self._turn, pace, rows, steps)
         except StopIteration:
-            self._taking = False
             self._room.release()
             self._loop.call_soon(self._take_next)
         except Exception as error:  # noqa: BLE001 - the thread tells
