@@ -24,11 +24,11 @@ from bench.memory import MemorySampler
 from bench.waiting import Ends, wait_until
 from streamydb.cli.phases import Phases
 from streamydb.kafka import TopicNames, create
-from streamydb.kafka.upkeep import set_sync
+from streamydb.kafka.admin import set_sync
 from streamydb.local import processes
 from streamydb.local.broker import EmbeddedBroker, EmbeddedCluster
 from streamydb.local.folder import PipelineStatus
-from streamydb.local.logs import end_of_log
+from streamydb.local.launcher import end_of_log
 
 __all__ = [
     "Batch", "Engine", "EngineOptions", "cores", "fresh_broker", "fresh_brokers", "fresh_engine",

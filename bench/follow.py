@@ -27,9 +27,14 @@ from msgspec import Raw
 from streamydb.errors import StreamyError
 from streamydb.kafka import create
 from streamydb.kafka.appender import TopicAppender
-from streamydb.kafka.changes import BATCH_RECORDS_MAX, KafkaSource
+from streamydb.kafka.changes import (
+    BATCH_RECORDS_MAX,
+    FetchedRecords,
+    KafkaSource,
+    TopicSpan,
+    TopicState,
+)
 from streamydb.kafka.columns import RecordColumns
-from streamydb.kafka.source import Fetched, Topic, TopicSpan
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.read_model import Follower, ReadModel, core, follower
 from streamydb.read_model.runs import Runs
@@ -114,7 +119,7 @@ def follow(settings: Settings, folder: Path) -> int:
 
 
 class Prepared:
-    """A `streamydb.kafka.source.ChangesTopic` of records that are there at once."""
+    """A `streamydb.kafka.changes.ChangesTopic` of records that are there at once."""
 
     def __init__(self) -> None:
         """Make the records."""
@@ -126,21 +131,21 @@ class Prepared:
             self.ends[number] += 1
         self._at = 0
 
-    def describe(self) -> Topic:
+    def describe(self) -> TopicState:
         """The topic."""
-        return Topic("prepared", False, {n: TopicSpan(0, end) for n, end in self.ends.items()})
+        return TopicState("prepared", False, {n: TopicSpan(0, end) for n, end in self.ends.items()})
 
     def assign(self, positions: Mapping[int, int]) -> None:
         """Begin with the first record."""
         del positions
         self._at = 0
 
-    def fetch(self, timeout_s: float) -> Fetched:
+    def fetch(self, timeout_s: float) -> FetchedRecords:
         """The next records, as many as come from Kafka at most."""
         del timeout_s
         found = self.messages[self._at : self._at + BATCH_RECORDS_MAX]
         self._at += len(found)
-        return Fetched(RecordColumns.of(found), {})
+        return FetchedRecords(RecordColumns.of(found), {})
 
     def close(self) -> None:
         """Nothing to close."""

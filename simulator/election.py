@@ -16,7 +16,7 @@ from typing import Final
 
 from simulator.judge import SeedOutcome
 from simulator.members import STEP_MS, ControlEntry, Node, Room
-from streamydb.pipeline.standby.actions import Times
+from streamydb.pipeline.standby.position import Times
 from streamydb.records.control import Beat, Following, Handover, LeaderClaim
 
 __all__ = ["ELECTION", "run_election"]

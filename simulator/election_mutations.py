@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any, Final
 from unittest import mock
 
-from streamydb.pipeline.standby.core import Member
-from streamydb.pipeline.standby.position import Own
+from streamydb.pipeline.standby.core import ElectionMember
+from streamydb.pipeline.standby.position import OwnPosition
 from streamydb.records.control import LeaderClaim
 
 __all__ = ["ELECTION_MUTATIONS", "mutated_election"]
@@ -20,48 +20,50 @@ def _ready_from_the_start() -> Any:
     def ready(self: Any, now_ms: int) -> bool:
         return bool(self.role == "following" and self.lag_ms(now_ms) <= self._times.ready)
 
-    return mock.patch.object(Member, "is_ready", ready)
+    return mock.patch.object(ElectionMember, "is_ready", ready)
 
 
 def _ready_without_listening() -> Any:
     """Ready: one that has not seen its own messages for long believes that it knows everything."""
-    return mock.patch.object(Own, "knows", return_value=True)
+    return mock.patch.object(OwnPosition, "knows", return_value=True)
 
 
 def _look_at_nobody() -> Any:
     """Election: one claims without looking how far the others are."""
-    return mock.patch.object(Member, "_ahead", return_value=[])
+    return mock.patch.object(ElectionMember, "_ahead", return_value=[])
 
 
 def _claim_at_once() -> Any:
     """Election: one claims in silence, without saying so first and hearing itself."""
-    return mock.patch.object(Member, "_elect", lambda self, now: self.claim(now))
+    return mock.patch.object(ElectionMember, "_elect", lambda self, now: self.claim(now))
 
 
 def _claim_beside_a_leader() -> Any:
     """Election: one that is ready claims while the leader beats."""
     return mock.patch.object(
-        Member, "_is_wanted", lambda self, now: bool(self.leader.pipeline) and self.is_ready(now)
+        ElectionMember,
+        "_is_wanted",
+        lambda self, now: bool(self.leader.pipeline) and self.is_ready(now),
     )
 
 
 def _believe_the_last_claim() -> Any:
     """Election: of several claims of one epoch the last one holds."""
-    original = Member._hear_epoch  # noqa: SLF001 - breaking what is private is the point
+    original = ElectionMember._hear_epoch  # noqa: SLF001 - breaking what is private is the point
 
     def hear(self: Any, message: Any, now_ms: int) -> Any:
         if isinstance(message, LeaderClaim) and message.epoch == self.leader.epoch:
             self.leader.epoch -= message.pipeline != self.leader.pipeline
         return original(self, message, now_ms)
 
-    return mock.patch.object(Member, "_hear_epoch", hear)
+    return mock.patch.object(ElectionMember, "_hear_epoch", hear)
 
 
 def _never_claim_unready() -> Any:
     """Election: one that is not ready never claims, however long nobody leads."""
-    original = Member._is_wanted  # noqa: SLF001 - breaking what is private is the point
+    original = ElectionMember._is_wanted  # noqa: SLF001 - breaking what is private is the point
     return mock.patch.object(
-        Member, "_is_wanted", lambda self, now: self.is_ready(now) and original(self, now)
+        ElectionMember, "_is_wanted", lambda self, now: self.is_ready(now) and original(self, now)
     )
 
 

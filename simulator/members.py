@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-from streamydb.pipeline.standby.actions import Action, Play, Say, Times
-from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.core import ElectionMember
+from streamydb.pipeline.standby.position import Action, SendMessage, SetRole, Times
 from streamydb.records.control import Handover, LeaderClaim, Message, decode_message, encode_message
 
 __all__ = ["STEP_MS", "ControlEntry", "Node", "Room"]
@@ -65,7 +65,7 @@ class Node:
     speed: float
     clock: tuple[float, int]
     standby: bool = True
-    member: Member | None = None
+    member: ElectionMember | None = None
     executed: int = 0
     covered: int = 0
     leads: bool = False
@@ -141,7 +141,7 @@ class Room:
             node.executed = 0
         if level:
             node.executed = self.total()
-        node.member = Member(
+        node.member = ElectionMember(
             "log", node.pipeline, f"n{node.index}", standby=node.standby, times=self.times
         )
         for entry in self.log:
@@ -163,10 +163,10 @@ class Room:
     def act(self, node: Node, actions: list[Action], why: str) -> None:
         """Do what a member wants done, as far as its link allows."""
         for action in actions:
-            if isinstance(action, Play):
+            if isinstance(action, SetRole):
                 node.leads = action.leads
                 node.covered = max(node.covered, action.covered)
-            elif isinstance(action, Say):
+            elif isinstance(action, SendMessage):
                 self._send(
                     node, action.message, why if isinstance(action.message, LeaderClaim) else ""
                 )
@@ -210,7 +210,7 @@ class Room:
             if node.member is not None and not node.is_in("paused", self.t):
                 self._turn(node, node.member)
 
-    def _turn(self, node: Node, member: Member) -> None:
+    def _turn(self, node: Node, member: ElectionMember) -> None:
         now = node.now(self.t)
         deaf = node.is_in("deaf", self.t)
         if not deaf:
@@ -221,7 +221,7 @@ class Room:
             self._execute(node, member, now)
         self.act(node, member.tick(now), "tick")
 
-    def _hear(self, node: Node, member: Member, now: int) -> None:
+    def _hear(self, node: Node, member: ElectionMember, now: int) -> None:
         end = len(self.log)
         if node.is_in("slow", self.t):
             end = node.heard + self.rng.randint(0, end - node.heard)
@@ -230,7 +230,7 @@ class Room:
             why = "asked" if isinstance(entry.message, Handover) else "heard"
             self.act(node, member.hear(entry.message, now), why)
 
-    def _execute(self, node: Node, member: Member, now: int) -> None:
+    def _execute(self, node: Node, member: ElectionMember, now: int) -> None:
         """End a batch; one whose link is cut ends none, one that is stalled reads nothing."""
         if node.is_in("mute", self.t) or node.is_in("stalled", self.t):
             return

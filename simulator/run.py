@@ -25,7 +25,7 @@ from simulator.workflows import FlowCalls
 from simulator.workload import Deadlines, Workload
 from streamydb.columns.shards import ShardConfig
 from streamydb.key_processor import idwindow
-from streamydb.local.collector import no_collection
+from streamydb.local.own_process import no_collection
 from streamydb.planner import conflicts
 from streamydb.txn_processor import outputs
 

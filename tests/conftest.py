@@ -19,7 +19,7 @@ import pytest
 from hypothesis import settings
 
 from streamydb.local.broker import EmbeddedBroker, start_detached, stop_detached
-from streamydb.local.collector import keep_all
+from streamydb.local.own_process import keep_all
 from streamydb.sql.pool import Spare
 from tests.support import stalest, tracing
 from tests.support.compiled import compile_share

@@ -225,7 +225,9 @@ def one_module_makes_clients_of_kafka(path: Path) -> Faults:
     for node in nodes(path):
         if isinstance(node, ast.Import) and "confluent_kafka" in {each.name for each in node.names}:
             yield f"imports all of confluent_kafka (line {node.lineno}): import what it needs"
-        if isinstance(node, ast.Call) and re.search(r"\bContacted\w+$", ast.unparse(node.func)):
+        if isinstance(node, ast.Call) and re.search(
+            r"\bKafka(Reader|Appender|Administrator)$", ast.unparse(node.func)
+        ):
             yield f"makes a client itself (line {node.lineno}): ask {KAFKA_CLIENTS}"
 
 

@@ -26,8 +26,7 @@ from streamydb.cli.phases import Phases
 from streamydb.errors import install
 from streamydb.local import processes
 from streamydb.local.broker import free_port
-from streamydb.local.launcher import LocalProcess, ProcessError
-from streamydb.local.logs import end_of_log
+from streamydb.local.launcher import LocalProcess, ProcessError, end_of_log
 
 __all__ = ["Server", "facade", "peers", "run_load", "wait_for"]
 

@@ -25,9 +25,8 @@ from streamydb.backup.replay import EVERYTHING, LogReplay, StateAfter, replay
 from streamydb.backup.state import State
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.reader import Span
-from streamydb.local.file_lock import write_whole
+from streamydb.local.file_lock import scratch, write_whole
 from streamydb.local.module_folder import FolderModules
-from streamydb.local.scratch import scratch
 from streamydb.procedures.modules import Modules
 
 Progress = Callable[[str, int, int], None]

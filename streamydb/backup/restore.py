@@ -26,7 +26,7 @@ from streamydb.backup.pieces import LogSource, Piece, advance
 from streamydb.backup.stand_in import fitting
 from streamydb.backup.state import StateDescription
 from streamydb.kafka import (
-    Founding,
+    FoundingFacts,
     TopicNames,
     TopicProblem,
     add_shared,
@@ -35,7 +35,7 @@ from streamydb.kafka import (
     record,
     renew,
 )
-from streamydb.kafka.appender import Placed, TopicAppender
+from streamydb.kafka.appender import RecordPlace, TopicAppender
 from streamydb.kafka.errors import KafkaError
 from streamydb.kafka.reader import TopicReader
 from streamydb.kafka.rulings import RulingTopic
@@ -240,7 +240,7 @@ def keep_rulings(
     add_shared(connection, database)
     log = log_id(connection, database)
     log_ends = {partition: state.position for partition, state in places.items()}
-    record(connection, database, Founding(log=log, begins=rulings.begins.cut(log_ends)))
+    record(connection, database, FoundingFacts(log=log, begins=rulings.begins.cut(log_ends)))
     renew(connection, database, log, log)
     topic = RulingTopic(connection, database, log, rulings.begins)
     topic.adopt(
@@ -284,7 +284,7 @@ class _LogAppender(TopicAppender):
     def append_line(self, partition: int, line: Line) -> None:
         """Append a record; waits while too many are on their way."""
 
-        def delivered(fault: KafkaError | None, placed: Placed) -> None:
+        def delivered(fault: KafkaError | None, placed: RecordPlace) -> None:
             if fault is not None:
                 self.fault = self.fault or fault.str()
             elif placed.offset != line.offset:

@@ -34,10 +34,10 @@ def subject_of(target: Target) -> Subject:
     facts = kafka.recall(target.connection, target.database, log_id)
     recorded = read_record(target.place.checkpoint)
     if recorded is not None:
-        facts = facts.completed(kafka.Founding(log=log_id, **facts_of(recorded)))
+        facts = facts.completed(kafka.FoundingFacts(log=log_id, **facts_of(recorded)))
     created = record.partitions if record is not None else log.partitions
     fixed = {name: getattr(settings, name) for name in FACTS if name != "partitions"}
-    facts = facts.completed(kafka.Founding(log=log_id, partitions=created, **fixed))
+    facts = facts.completed(kafka.FoundingFacts(log=log_id, partitions=created, **fixed))
     return Subject(
         connection=target.connection,
         database=target.database,

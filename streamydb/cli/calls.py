@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from streamydb.cli.target import Target
-    from streamydb.kafka.appends import Appended
-    from streamydb.kafka.producer import Producer
+    from streamydb.kafka.producer import Appended, Producer
     from streamydb.kafka.results import ResultReader
     from streamydb.records import Result
 

@@ -201,7 +201,7 @@ def _found(target: Target) -> None:
     if names:
         facts = {name: getattr(target.settings, name) for name in names}
         log = kafka.log_id(target.connection, target.database)
-        founding = kafka.Founding(log=log, **facts)
+        founding = kafka.FoundingFacts(log=log, **facts)
         kafka.record(target.connection, target.database, founding)
 
 

@@ -140,7 +140,7 @@ def begin_front(target: Target, front: Front) -> None:
 
 def _environment(target: Target, front: Front) -> dict[str, str]:
     """Return what the environment of both has besides that of this process."""
-    from streamydb.local.trimming import few_arenas
+    from streamydb.local.own_process import few_arenas
 
     environment = {"STREAMYDB_HOME": str(target.settings.home), **few_arenas()}
     if front.small:
@@ -211,7 +211,7 @@ def _served(target: Target, front: Front) -> str | None:
     Raises:
         Failure: a process ended (with the end of its log), or the time is up.
     """
-    from streamydb.local import logs, processes
+    from streamydb.local import launcher, processes
     from streamydb.local.folder import FACADE
 
     url = _begin_facade(target, front)
@@ -219,7 +219,7 @@ def _served(target: Target, front: Front) -> str | None:
         return url
     if front.port is not None or front.free(_port_of(url)):
         log = processes.log_path(target.place.folder, FACADE)
-        fail(f"the {FACADE} ended.\n{logs.end_of_log(log)}")
+        fail(f"the {FACADE} ended.\n{launcher.end_of_log(log)}")
     return None
 
 
@@ -238,13 +238,13 @@ def _comes_up(target: Target, url: str, front: Front) -> bool:
     Raises:
         Failure: the read model ended (with the end of its log), or the time is up.
     """
-    from streamydb.local import launcher, logs, processes
+    from streamydb.local import launcher, processes
     from streamydb.local.folder import FACADE, READ_MODEL
 
     folder, why = target.place.folder, "it has not been asked yet"
 
     def end_of_log(role: str) -> str:
-        return logs.end_of_log(processes.log_path(folder, role))
+        return launcher.end_of_log(processes.log_path(folder, role))
 
     def settled() -> bool:
         nonlocal why

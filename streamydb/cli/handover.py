@@ -11,7 +11,7 @@ from streamydb.cli.options import DatabaseOptions, Json, time_span
 from streamydb.cli.target import find_target
 
 if TYPE_CHECKING:
-    from streamydb.pipeline.standby.handover import Handed
+    from streamydb.pipeline.standby.handover import HandoverResult
 
 
 def handover(
@@ -46,7 +46,7 @@ def handover(
     )
 
 
-def _pause(outcome: Handed) -> str:
+def _pause(outcome: HandoverResult) -> str:
     """Describe the pause that clients saw."""
     if outcome.pause_s is not None:
         return f"Clients waited for verdicts for {outcome.pause_s:.2f} s at the longest."

@@ -109,10 +109,10 @@ def require_pipeline(target: Target, otherwise: str) -> PipelineStatus:
 
 
 def _end_of_log(target: Target) -> str:
-    from streamydb.local import logs, processes
+    from streamydb.local import launcher, processes
     from streamydb.local.folder import PIPELINE
 
-    return logs.end_of_log(processes.log_path(target.place.folder, PIPELINE))
+    return launcher.end_of_log(processes.log_path(target.place.folder, PIPELINE))
 
 
 def _progress(status: PipelineStatus) -> str:

@@ -146,5 +146,5 @@ def _keep_founding(target: Target, checkpoint: Path) -> None:
     if recorded is None:
         return
     kafka.add_shared(target.connection, target.database)
-    founding = kafka.Founding(log=log, **facts_of(recorded))
+    founding = kafka.FoundingFacts(log=log, **facts_of(recorded))
     kafka.record(target.connection, target.database, founding)

@@ -317,7 +317,7 @@ def _keep(target: Target, manifest: BackupManifest, procedures: Sequence[Path]) 
     from streamydb.kafka.foundation import facts_of
 
     log = kafka.log_id(target.connection, target.database)
-    founding = kafka.Founding(log=log, **facts_of(manifest))
+    founding = kafka.FoundingFacts(log=log, **facts_of(manifest))
     kafka.record(target.connection, target.database, founding)
 
     target.procedures.mkdir(parents=True, exist_ok=True)

@@ -167,7 +167,7 @@ def _verify(target: Target, folder: Path) -> None:
     """Compare a read model with the topic, in a scratch folder beside it."""
     from streamydb.cli.phases import Phases, bar
     from streamydb.errors import StreamyError
-    from streamydb.local.scratch import scratch
+    from streamydb.local.file_lock import scratch
     from streamydb.read_model import verify
 
     try:

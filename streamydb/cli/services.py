@@ -75,10 +75,9 @@ def connect(options: DatabaseOptions) -> None:
     from streamydb.kafka import TopicNames
     from streamydb.kafka.changes import KafkaSource
     from streamydb.kafka.connect import Copier
-    from streamydb.kafka.connect.copier import registry_of
-    from streamydb.kafka.connect.topic import KafkaCopy
-    from streamydb.local.collector import keep_all
+    from streamydb.kafka.connect.copier import KafkaCopy, registry_of
     from streamydb.local.exposition import serve
+    from streamydb.local.own_process import keep_all
     from streamydb.local.signals import stop_event
 
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from streamydb.kafka.presence import Seen
+    from streamydb.kafka.presence import PresentPipeline
 
 
 class Copy(msgspec.Struct):
@@ -43,7 +43,7 @@ class Overview(msgspec.Struct):
     """A pipeline runs, here or elsewhere, and the broker answers; with ``--here``: one of this
     home, with a name or without."""
     pipeline: PipelineStatus
-    elsewhere: list[Seen] | None
+    elsewhere: list[PresentPipeline] | None
     """Pipelines that were not started from this home and were heard in Kafka lately; None if that
     is not known."""
     others: dict[str, PipelineStatus]
@@ -147,7 +147,7 @@ def _run(others: Mapping[str, PipelineStatus], *, here: bool) -> bool:
     return any(here or status.role == "leading" for status in running)
 
 
-def pipelines_elsewhere(target: Target) -> list[Seen] | None:
+def pipelines_elsewhere(target: Target) -> list[PresentPipeline] | None:
     """Return the pipelines that were heard in Kafka and are none of this home's.
 
     None: that cannot be known, because nobody may read what they say, or Kafka does not answer.
@@ -176,8 +176,8 @@ def _time(target: Target) -> str | None:
 
 def _copy(target: Target) -> Copy | None:
     """Look at the end of the copy for Kafka Connect."""
-    from streamydb.kafka.connect.errors import ConnectError
-    from streamydb.kafka.connect.topic import last_copied
+    from streamydb.kafka.connect.copier import last_copied
+    from streamydb.kafka.connect.core import ConnectError
     from streamydb.kafka.reader import ReadingError
     from streamydb.local import processes
     from streamydb.local.folder import CONNECT
@@ -190,7 +190,7 @@ def _copy(target: Target) -> Copy | None:
     return None if seq is None else Copy(seq, None if runs is None else runs.pid)
 
 
-def leader_of(elsewhere: list[Seen] | None) -> Seen | None:
+def leader_of(elsewhere: list[PresentPipeline] | None) -> PresentPipeline | None:
     """Return the one that leads."""
     return next((one for one in elsewhere or () if one.role == "leading"), None)
 

@@ -11,7 +11,7 @@ from streamydb.errors import StreamyError
 from streamydb.facade.life.evidence import Evidence
 from streamydb.facade.life.kafka import collect
 from streamydb.kafka.digests import ShardDigests, last_digests
-from streamydb.kafka.presence import Seen, seen
+from streamydb.kafka.presence import PresentPipeline, seen
 from streamydb.local.folder import DatabaseFolder, PipelineStatus
 from streamydb.records import Result
 from streamydb.settings import Settings
@@ -22,7 +22,7 @@ _DIGESTS = 20
 class PipelineMessages(msgspec.Struct, kw_only=True):
     """The messages of pipelines to each other in Kafka; None: they cannot be read now."""
 
-    heard: list[Seen] | None = None
+    heard: list[PresentPipeline] | None = None
     digests: list[ShardDigests] | None = None
     why: list[str] = []
 

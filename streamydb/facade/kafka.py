@@ -17,17 +17,14 @@ from streamydb.facade.result_batch import ResultBatch, batch_of, count_in, hash_
 from streamydb.facade.results import ResultIndex
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.waiting import SingleFlight, run_in
-from streamydb.kafka.appends import Appended, AppendError, AppendUnknownError
 from streamydb.kafka.clients import FOLLOWING, reader
 from streamydb.kafka.columns import RecordColumns
 from streamydb.kafka.creation import changes_begun
-from streamydb.kafka.ends import TopicEnds
 from streamydb.kafka.errors import KafkaUnavailableError, LogFaultError
 from streamydb.kafka.follower import TopicFollower
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.next_records import NextRecord, NextRecords
-from streamydb.kafka.producer import Producer
-from streamydb.kafka.receiving import spans
+from streamydb.kafka.producer import Appended, AppendError, AppendUnknownError, Producer
+from streamydb.kafka.receiving import NextRecord, NextRecords, TopicEnds, spans
 from streamydb.read_model.errors import StoreMismatchError
 from streamydb.records import Result
 from streamydb.settings import Settings

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
 from streamydb.facade.clocks import Clocks
-from streamydb.kafka.next_records import NextRecord
+from streamydb.kafka.receiving import NextRecord
 from streamydb.read_model.ports import JsonPage, Scannable, StoredEntry
 from streamydb.read_model.progress import TopicProgress
 from streamydb.records import Result

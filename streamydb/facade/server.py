@@ -13,11 +13,9 @@ from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.facade.auth import load_tokens
 from streamydb.facade.settings import LOOPBACK_HOSTS, FacadeSettings
 from streamydb.facade.waiting import SHUTDOWN_S, Shutdown
-from streamydb.kafka.patience import Patience
-from streamydb.local.collector import keep_all, often_collected
-from streamydb.local.open_files import take_file_handles
+from streamydb.kafka.connection import KafkaRetry
+from streamydb.local.own_process import keep_all, often_collected, take_file_handles, trim_when_idle
 from streamydb.local.signals import hangs_up
-from streamydb.local.trimming import trim_when_idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -167,7 +165,7 @@ def serve_database(settings: Settings, facade: FacadeSettings, model: FollowedMo
     pipeline = DatabaseFolder(settings.home, settings.database).status
     log, changes = KafkaLog(settings, facade, model), KafkaChanges(settings, facade, model)
     checked(facade)
-    Patience(_wait, addresses=settings.bootstrap_servers).ask(log.check)
+    KafkaRetry(_wait, addresses=settings.bootstrap_servers).call(log.check)
     serve(facade, model, log, changes, pipeline, about_database(settings))
 
 

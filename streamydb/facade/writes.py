@@ -26,8 +26,8 @@ from streamydb.facade.problems import ProblemError, log_failure_text
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.traces import OFF, Traces
 from streamydb.facade.waiting import WORK_LEFT_S, Shutdown, SingleFlight
-from streamydb.kafka.appends import AppendUnknownError
 from streamydb.kafka.errors import KafkaUnavailableError
+from streamydb.kafka.producer import AppendUnknownError
 from streamydb.records import (
     UNIQUE_PREFIX,
     Failed,

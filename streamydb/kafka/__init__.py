@@ -12,9 +12,8 @@ the command that mends it; nothing waits for a broker without a bound.
 
 from __future__ import annotations
 
-from streamydb.kafka.admin import TopicDescription, TopicsError
+from streamydb.kafka.admin import TopicDescription, TopicsError, is_synced, set_sync
 from streamydb.kafka.checks import TopicProblem, changes_problems, check, mend
-from streamydb.kafka.copies import Copies, copies_for
 from streamydb.kafka.creation import (
     add_connect,
     add_shared,
@@ -25,15 +24,14 @@ from streamydb.kafka.creation import (
     log_id,
     reshard,
 )
-from streamydb.kafka.foundation import Founding, recall, record, renew
+from streamydb.kafka.foundation import FoundingFacts, recall, record, renew
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.topic_plans import RECORD_BYTES_MAX
-from streamydb.kafka.upkeep import is_synced, set_sync
+from streamydb.kafka.topic_plans import RECORD_BYTES_MAX, Copies, copies_for
 
 __all__ = [
     "RECORD_BYTES_MAX",
     "Copies",
-    "Founding",
+    "FoundingFacts",
     "TopicDescription",
     "TopicNames",
     "TopicProblem",

@@ -26,28 +26,9 @@ from confluent_kafka.admin import (
 )
 
 from streamydb.errors import ConfigurationError
-from streamydb.kafka.clients import ContactedAdmin
+from streamydb.kafka.clients import KafkaAdministrator, administrator
 from streamydb.kafka.connection import metadata, passes
-
-__all__ = [
-    "EARLIEST",
-    "HIGHEST",
-    "LATEST",
-    "TIMEOUT_S",
-    "TopicDescription",
-    "TopicIdentity",
-    "TopicsError",
-    "answers",
-    "change_settings",
-    "cluster",
-    "count_partitions",
-    "delete_before",
-    "describe_topics",
-    "identity_of",
-    "is_told",
-    "list_offsets",
-    "wait_until",
-]
+from streamydb.kafka.names import TopicNames
 
 TIMEOUT_S = 30.0
 """How long one request may take."""
@@ -99,24 +80,21 @@ class TopicIdentity(NamedTuple):
     partitions: int
 
 
-def identity_of(admin: ContactedAdmin, topic: str, **options: float) -> TopicIdentity:
+def identity_of(admin: KafkaAdministrator, topic: str, **options: float) -> TopicIdentity:
     """Return the identity of a topic.
 
-    Args:
-        admin: the client that asks.
-        topic: the topic's name.
-        options: `request_timeout` (seconds), as Confluent's client has it.
+    ``options``: `request_timeout` (seconds), as Confluent's client has it.
 
     Raises:
         TopicsError: there is no such topic, or Kafka refuses or does not answer.
     """
     asked = admin.describe_topics(TopicCollection([topic]), **options)
-    found = answers(asked, "describe")[topic]
-    return TopicIdentity(str(found.topic_id), len(found.partitions))
+    topic_description = answers(asked, "describe")[topic]
+    return TopicIdentity(str(topic_description.topic_id), len(topic_description.partitions))
 
 
 def describe_topics(
-    admin: ContactedAdmin, names: Iterable[str], *, offsets: bool = False
+    admin: KafkaAdministrator, names: Iterable[str], *, offsets: bool = False
 ) -> dict[str, TopicDescription]:
     """Describe those of the topics that exist.
 
@@ -143,15 +121,15 @@ def describe_topics(
     return described
 
 
-def change_settings(admin: ContactedAdmin, changes: Mapping[str, Mapping[str, str | None]]) -> None:
+def change_settings(
+    admin: KafkaAdministrator, changes: Mapping[str, Mapping[str, str | None]]
+) -> None:
     """Change settings of topics; when it returns, a broker shows them.
 
     Kafka's controller answers a moment before the brokers apply what it has taken. What is asked or
     appended meanwhile meets the old settings.
 
-    Args:
-        admin: the client that asks.
-        changes: per topic, the values of settings; None: what the cluster has by default.
+    ``changes``: per topic, the values of settings; None: what the cluster has by default.
 
     Raises:
         TopicsError: the cluster refuses or does not answer, or a topic does not exist.
@@ -166,10 +144,10 @@ def change_settings(admin: ContactedAdmin, changes: Mapping[str, Mapping[str, st
     asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in changes]
 
     def shown() -> bool:
-        found = answers(admin.describe_configs(asked), "describe")
+        by_resource = answers(admin.describe_configs(asked), "describe")
         return all(
             _has(entries.get(name), value)
-            for resource, entries in found.items()
+            for resource, entries in by_resource.items()
             for name, value in changes[resource.name].items()
         )
 
@@ -177,7 +155,6 @@ def change_settings(admin: ContactedAdmin, changes: Mapping[str, Mapping[str, st
 
 
 def _entries(settings: Mapping[str, str | None]) -> list[ConfigEntry]:
-    """Changes of settings as Kafka wants them."""
     unset, put = AlterConfigOpType.DELETE, AlterConfigOpType.SET
     return [
         ConfigEntry(name, value or "", incremental_operation=unset if value is None else put)
@@ -192,15 +169,14 @@ def _has(entry: ConfigEntry | None, value: str | None) -> bool:
 
 
 def _offsets(
-    admin: ContactedAdmin, name: str, parts: Iterable[int], spec: OffsetSpec
+    admin: KafkaAdministrator, name: str, parts: Iterable[int], spec: OffsetSpec
 ) -> tuple[int, ...]:
-    """Return an offset of every partition."""
     listed = list_offsets(admin, name, parts, spec)
     return tuple(listed[part].offset for part in sorted(listed))
 
 
 def list_offsets(
-    admin: ContactedAdmin, topic: str, partitions: Iterable[int], spec: OffsetSpec
+    admin: KafkaAdministrator, topic: str, partitions: Iterable[int], spec: OffsetSpec
 ) -> dict[int, Any]:
     """Return an offset, with its timestamp where Kafka tells it, of each of the partitions.
 
@@ -228,7 +204,7 @@ def list_offsets(
 
 
 def delete_before(
-    admin: ContactedAdmin,
+    admin: KafkaAdministrator,
     topic: str,
     offsets: Mapping[int, int],
     *,
@@ -237,12 +213,7 @@ def delete_before(
 ) -> dict[int, int]:
     """Delete the records before an offset of each partition; return the first ones that are left.
 
-    Args:
-        admin: the client that asks.
-        topic: the topic's name.
-        offsets: per partition, the first record that stays.
-        verb: names the action in an error.
-        timeout_s: the time that Kafka may take.
+    ``offsets``: per partition, the first record that stays. ``verb``: names the action in an error.
 
     Raises:
         TopicsError: the cluster refuses or does not answer.
@@ -251,7 +222,7 @@ def delete_before(
         return {}
     places = [TopicPartition(topic, number, at) for number, at in offsets.items()]
     done = answers(admin.delete_records(places, request_timeout=timeout_s), verb)
-    return {place.partition: found.low_watermark for place, found in done.items()}
+    return {place.partition: deleted.low_watermark for place, deleted in done.items()}
 
 
 def is_told(offset: int) -> bool:
@@ -263,7 +234,7 @@ def is_told(offset: int) -> bool:
     return bool(offset != OFFSET_INVALID)
 
 
-def cluster(admin: ContactedAdmin) -> Any:
+def cluster(admin: KafkaAdministrator) -> Any:
     """Return the cluster's metadata: the topics that this user may see.
 
     Raises:
@@ -274,8 +245,8 @@ def cluster(admin: ContactedAdmin) -> Any:
         return metadata(admin, None, TIMEOUT_S)
     except KafkaException as error:
         msg = (
-            f"Kafka does not answer ({admin.contact.told(error)}): start it with `streamydb up`, "
-            "or name its address with STREAMYDB_BOOTSTRAP"
+            f"Kafka does not answer ({admin.connections.reason(error)}): start it with "
+            "`streamydb up`, or name its address with STREAMYDB_BOOTSTRAP"
         )
         raise TopicsError(msg) from error
 
@@ -289,10 +260,10 @@ def answers(
     futures: Mapping[_K, Future[_V]], verb: str, harmless: int | None = None
 ) -> dict[_K, _V]:
     """Wait for the answers of an administration request."""
-    given = {}
+    results = {}
     for about, future in futures.items():
         try:
-            given[about] = future.result(TIMEOUT_S)
+            results[about] = future.result(TIMEOUT_S)
         except KafkaException as error:
             if error.args[0].code() != harmless:
                 msg = f"Kafka refused to {verb} {about}: {error.args[0].str()}"
@@ -300,7 +271,7 @@ def answers(
         except TimeoutError as error:
             msg = f"Kafka did not {verb} {about} within {TIMEOUT_S:.0f} s"
             raise TopicsError(msg) from error
-    return given
+    return results
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
@@ -311,3 +282,70 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
             msg = f"waited {TIMEOUT_S:.0f} s for {what}; is the cluster healthy?"
             raise TopicsError(msg) from TimeoutError()
         time.sleep(_POLL_S)
+
+
+_SYNC = "flush.messages"
+_EVERY_RECORD = "1"
+
+
+def keep_until_read(client_config: Mapping[str, str], topic: str) -> bool:
+    """Have Kafka keep all records of a feedback topic; return True if that changed a setting.
+
+    In earlier releases Kafka deleted them after a day, read or not.
+
+    Raises:
+        TopicsError: the cluster refuses or does not answer.
+    """
+    admin = administrator(client_config)
+    description = describe_topics(admin, [topic]).get(topic)
+    if description is None or description.settings.get("retention.ms") == "-1":
+        return False
+    change_settings(admin, {topic: {"retention.ms": "-1"}})
+    return True
+
+
+def drop_before(
+    client_config: Mapping[str, str], topic: str, read: Mapping[int, int], before_ms: int
+) -> dict[int, int]:
+    """Delete records that were read and are old; return each partition's first offset that is left.
+
+    ``read``: per partition, the offset up to which nobody needs its records. ``before_ms``: only
+    records that were appended before this time, in ms since 1970.
+
+    Raises:
+        TopicsError: the cluster refuses or does not answer.
+    """
+    admin = administrator(client_config)
+    asked = list_offsets(admin, topic, read, OffsetSpec.for_timestamp(before_ms))
+    ends = {n: found.offset if found.offset >= 0 else read[n] for n, found in asked.items()}
+    least = {number: min(end, read[number]) for number, end in ends.items()}
+    return delete_before(admin, topic, {number: at for number, at in least.items() if at > 0})
+
+
+def is_synced(client_config: Mapping[str, str], database: str) -> bool:
+    """Return True if brokers write a database's log to the disk before they acknowledge it."""
+    name = TopicNames(database).transactions
+    description = describe_topics(administrator(client_config), [name]).get(name)
+    return description is not None and description.settings.get(_SYNC) == _EVERY_RECORD
+
+
+def set_sync(client_config: Mapping[str, str], database: str, *, on: bool) -> list[str]:
+    """Have brokers write every record of a database to the disk before they acknowledge it, or not.
+
+    Returns the topics. It holds for each broker's own copy; with several copies on machines that do
+    not lose power together nothing is lost without it.
+
+    Raises:
+        TopicsError: the cluster refuses or does not answer.
+    """
+    admin, names = administrator(client_config), TopicNames(database)
+    beside = {names.connect, names.streams, names.founding, names.rulings}
+    own_topics = {*names.all(), *names.shared(), *beside}
+    topics = [
+        name
+        for name in cluster(admin).topics
+        if name in own_topics or name.startswith(f"{names.feedback}.")
+    ]
+    setting = {_SYNC: _EVERY_RECORD if on else None}
+    change_settings(admin, dict.fromkeys(topics, setting))
+    return sorted(topics)

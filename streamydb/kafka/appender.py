@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, NoReturn, Self
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, KafkaException, Message
 
 from streamydb.errors import StreamyError
 from streamydb.kafka.clients import BULK, appender
 
-__all__ = ["Delivered", "Placed", "TopicAppender"]
 
-
-class Placed(NamedTuple):
+class RecordPlace(NamedTuple):
     """The place of a record that was appended.
 
     Attributes:
@@ -25,7 +23,7 @@ class Placed(NamedTuple):
     has_own_time: bool
 
 
-Delivered = Callable[[KafkaError | None, Placed], None]
+Delivered = Callable[[KafkaError | None, RecordPlace], None]
 
 _FLUSH_S: Final = 120.0
 
@@ -33,10 +31,7 @@ _FLUSH_S: Final = 120.0
 class TopicAppender:
     """Appends records, a bounded number at a time; at the end of its context all are safe.
 
-    Args:
-        connection: settings of confluent-kafka.
-        topic: where to.
-        error: is raised when Kafka does not take a record.
+    ``error``: is raised when Kafka does not take a record.
 
     Attributes:
         fault: why one was not taken, the first time.
@@ -46,31 +41,26 @@ class TopicAppender:
     def __init__(
         self, connection: Mapping[str, str], topic: str, error: type[StreamyError]
     ) -> None:
-        """Nothing is sent yet."""
         self._producer = appender(connection, BULK, topic)
         self._topic = topic
         self._error = error
-        self.fault: object = None
+        self.fault: KafkaError | None = None
         self.advice = "run the same command again, it goes on where it was"
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        """Wait until all is safe, unless the body has failed."""
         if kind is None and (self._producer.flush(_FLUSH_S) or self.fault):
-            raise self._failed()
+            self._fail()
 
     def append(
         self, value: bytes | None, *, delivered: Delivered | None = None, **placed: Any
     ) -> None:
         """Append a record; waits while too many are on their way.
 
-        Args:
-            value: of the record.
-            delivered: is told what came of it; by default a fault is kept.
-            placed: its key, partition and timestamp, if they are given, as confluent-kafka has it.
+        ``delivered``: is told what came of it; by default a fault is kept. ``placed``: its key,
+        partition and timestamp, if they are given, as confluent-kafka has it.
         """
         tell = self._delivered if delivered is None else _placed(delivered)
         while self.fault is None:
@@ -83,16 +73,16 @@ class TopicAppender:
             else:
                 self._producer.poll(0)
                 return
-        raise self._failed()
+        self._fail()
 
     def _delivered(self, fault: KafkaError | None, _: Message) -> None:
-        self.fault = self.fault or (fault and self._producer.contact.cause(fault))
+        self.fault = self.fault or (fault and self._producer.connections.cause(fault))
 
-    def _failed(self) -> StreamyError:
-        return self._error(
+    def _fail(self) -> NoReturn:
+        raise self._error(
             f"{self._topic}: Kafka did not take all records ({self.fault or 'no answer'}); "
             f"{self.advice}"
-        )
+        ) from (KafkaException(self.fault) if self.fault else TimeoutError())
 
 
 def _placed(delivered: Delivered) -> Callable[[KafkaError | None, Message], None]:
@@ -100,6 +90,6 @@ def _placed(delivered: Delivered) -> Callable[[KafkaError | None, Message], None
 
     def told(fault: KafkaError | None, message: Message) -> None:
         kind, _ = message.timestamp()
-        delivered(fault, Placed(message.offset(), kind == TIMESTAMP_CREATE_TIME))
+        delivered(fault, RecordPlace(message.offset(), kind == TIMESTAMP_CREATE_TIME))
 
     return told

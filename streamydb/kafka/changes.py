@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
+from streamydb.errors import ReadModelError
 from streamydb.kafka.admin import describe_topics, identity_of
 from streamydb.kafka.clients import (
     BAD_COMPRESSION,
@@ -17,14 +18,67 @@ from streamydb.kafka.clients import (
     administrator,
     column_reader,
 )
-from streamydb.kafka.source import ChangesExpiredError, Fetched, SourceError, Topic, TopicSpan
+from streamydb.kafka.columns import RecordColumns
 
 if TYPE_CHECKING:
-    from streamydb.kafka.librdkafka import ColumnReader, Failure
+    from streamydb.kafka.librdkafka import ColumnReader, ReadFailure
 
-__all__ = [
-    "BATCH_RECORDS_MAX", "GONE", "HOPELESS", "PARTITIONS_CHECK_S", "KafkaSource",
-]  # fmt: skip
+
+class TopicSpan(NamedTuple):
+    """Offsets of a partition: the first that is still there, and one past the last."""
+
+    low: int
+    high: int
+
+
+class TopicState(NamedTuple):
+    """The topic as it is now.
+
+    Attributes:
+        topic_id: Kafka's id of it; another one after it was deleted and made again.
+        compacted: whether Kafka removes records before they expire.
+        spans: every partition.
+    """
+
+    topic_id: str
+    compacted: bool
+    spans: Mapping[int, TopicSpan]
+
+
+class FetchedRecords(NamedTuple):
+    """Records, each partition's in order, and the partitions that were read to an end (offset)."""
+
+    records: RecordColumns
+    ends: Mapping[int, int]
+
+
+class ChangesTopic(Protocol):
+    """A changes topic. What is raised derives from `streamydb.errors.StreamyError`."""
+
+    def describe(self) -> TopicState:
+        """The topic as it is now."""
+
+    def assign(self, positions: Mapping[int, int]) -> None:
+        """Read each partition from its position on."""
+
+    def fetch(self, timeout_s: float) -> FetchedRecords:
+        """Return the records that are there; wait if there are none.
+
+        Raises:
+            ChangesExpiredError: a position is not in the topic any more, or not yet.
+        """
+
+    def close(self) -> None:
+        """Read no more."""
+
+
+class SourceError(ReadModelError):
+    """The changes topic cannot be read, or is not the one that this read model has followed."""
+
+
+class ChangesExpiredError(SourceError):
+    """Changes that this read model needs have been deleted from the topic."""
+
 
 BATCH_RECORDS_MAX: Final = 5_000
 """Records handed over at once: what comes of more does not stay in a processor's cache."""
@@ -56,15 +110,10 @@ _log = logging.getLogger(__name__)
 
 
 class KafkaSource:
-    """A `streamydb.kafka.source.ChangesTopic` on Kafka."""
+    """A `streamydb.kafka.changes.ChangesTopic` on Kafka."""
 
     def __init__(self, connection: Mapping[str, str], topic: str) -> None:
-        """Prepare to read.
-
-        Args:
-            connection: connection settings for confluent-kafka (`Settings.client_config()`).
-            topic: the topic's full name.
-        """
+        """Prepare to read."""
         self._connection = connection
         self._topic = topic
         self._admin = administrator(connection)
@@ -72,7 +121,7 @@ class KafkaSource:
         self._partitions = 0
         self._checked_s = 0.0
 
-    def describe(self) -> Topic:
+    def describe(self) -> TopicState:
         """The topic as it is now.
 
         Raises:
@@ -80,13 +129,15 @@ class KafkaSource:
             TopicsError: Kafka does not answer.
         """
         admin = self._admin
-        found = describe_topics(admin, [self._topic], offsets=True).get(self._topic)
-        if found is None:
+        description = describe_topics(admin, [self._topic], offsets=True).get(self._topic)
+        if description is None:
             raise self._error("the topic does not exist; create it with `streamydb create`")
-        spans = [TopicSpan(*span) for span in zip(found.beginnings, found.ends, strict=True)]
-        return Topic(
+        spans = [
+            TopicSpan(*span) for span in zip(description.beginnings, description.ends, strict=True)
+        ]
+        return TopicState(
             identity_of(admin, self._topic).topic_id,
-            "compact" in found.settings.get("cleanup.policy", ""),
+            "compact" in description.settings.get("cleanup.policy", ""),
             dict(enumerate(spans)),
         )
 
@@ -105,7 +156,7 @@ class KafkaSource:
         except KafkaException as fault:
             raise self._error(f"reading failed: {fault.args[0].str()}") from fault
 
-    def fetch(self, timeout_s: float) -> Fetched:
+    def fetch(self, timeout_s: float) -> FetchedRecords:
         """Return the records that are there, at most `BATCH_RECORDS_MAX`; wait for the first one.
 
         Raises:
@@ -117,7 +168,9 @@ class KafkaSource:
         if self._reader is None:
             raise self._error("no partitions are assigned")
         records, failures = self._reader.take(BATCH_RECORDS_MAX, timeout_s)
-        return Fetched(records, dict(end for failure in failures for end in self._ends(failure)))
+        return FetchedRecords(
+            records, dict(end for failure in failures for end in self._ends(failure))
+        )
 
     def close(self) -> None:
         """Close the connection."""
@@ -131,11 +184,11 @@ class KafkaSource:
             return
         self._checked_s = now_s
         try:
-            found = self._admin.list_topics(self._topic, timeout=_METADATA_TIMEOUT_S)
+            cluster = self._admin.list_topics(self._topic, timeout=_METADATA_TIMEOUT_S)
         except KafkaException as fault:
             _log.warning("%s: no answer about its partitions: %s", self._topic, fault)
             return
-        count = len(found.topics[self._topic].partitions)
+        count = len(cluster.topics[self._topic].partitions)
         if count > self._partitions:
             raise self._error(
                 f"it had {self._partitions} partitions and has {count} now. The changes of a key "
@@ -143,7 +196,7 @@ class KafkaSource:
                 "partitions'"
             )
 
-    def _ends(self, failure: Failure) -> list[tuple[int, int]]:
+    def _ends(self, failure: ReadFailure) -> list[tuple[int, int]]:
         """The end that came in place of a record, if it is one; other failures are judged."""
         error = failure.error
         if error.code() == PARTITION_EOF:
@@ -159,5 +212,4 @@ class KafkaSource:
         return []
 
     def _error(self, what: str) -> SourceError:
-        """An error that names topic and broker."""
         return SourceError(f"{self._topic} at {self._connection['bootstrap.servers']}: {what}")

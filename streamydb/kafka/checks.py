@@ -16,7 +16,7 @@ from streamydb.kafka.admin import (
     cluster,
     describe_topics,
 )
-from streamydb.kafka.clients import COPY_RECORD_BYTES_MAX, ContactedAdmin, administrator
+from streamydb.kafka.clients import COPY_RECORD_BYTES_MAX, KafkaAdministrator, administrator
 from streamydb.kafka.creation import changes_begun, log_id
 from streamydb.kafka.foundation import recall
 from streamydb.kafka.names import TopicNames
@@ -28,10 +28,6 @@ from streamydb.kafka.topic_plans import (
     UNPACKED,
 )
 from streamydb.limits import PARTITIONS_MAX
-
-__all__ = [
-    "Severity", "TopicProblem", "changes_grew", "changes_lack", "changes_problems", "check", "mend"
-]  # fmt: skip
 
 Severity = Literal["error", "warning"]
 """An error keeps the database from starting, a warning does not."""
@@ -56,7 +52,6 @@ class TopicProblem:
     setting: tuple[str, str] | None = None
 
     def __str__(self) -> str:
-        """Return one line for a person."""
         return f"{self.severity}: {self.topic}: {self.what}. Fix: {self.fix}"
 
 
@@ -65,10 +60,7 @@ def check(
 ) -> list[TopicProblem]:
     """Compare a database's topics with its needs; an empty list means that all is well.
 
-    Args:
-        client_config: the connection.
-        database: the database's name.
-        shards: the number of shards that the database has, if known.
+    ``shards``: the number of shards that the database has, if known.
 
     Raises:
         TopicsError: the cluster does not answer.
@@ -76,18 +68,18 @@ def check(
     admin = administrator(client_config)
     names = TopicNames(database)
     bootstrap = client_config["bootstrap.servers"]
-    found = describe_topics(admin, (*names.all(), names.connect, names.rulings))
+    topics = describe_topics(admin, (*names.all(), names.connect, names.rulings))
     brokers = len(cluster(admin).brokers)
     problems = [
         TopicProblem(name, "the topic is missing", f"streamydb create --database {database}")
         for name in names.all()
-        if name not in found
+        if name not in topics
     ]
-    for topic in found.values():
+    for topic in topics.values():
         problems += _check_settings(names, topic, bootstrap)
         problems += _check_copies(topic, brokers, bootstrap)
-    problems += _check_partitions(names, found, shards)
-    if {names.transactions, names.changes} <= found.keys():
+    problems += _check_partitions(names, topics, shards)
+    if {names.transactions, names.changes} <= topics.keys():
         problems += changes_problems(client_config, database)
     problems += _check_brokers(admin)
     return problems
@@ -112,9 +104,7 @@ def changes_lack(topic: str, begun: int) -> TopicProblem:
     It went on in the middle. When all is written behind that, from the log's beginning on, readers
     meet changes that were said to be there already. So the topic is of no use any more.
 
-    Args:
-        topic: of the changes.
-        begun: partitions that it began with.
+    ``begun``: partitions that it began with.
     """
     what = (
         "it was made anew while a pipeline ran, which wrote on there: what was written before is "
@@ -138,14 +128,14 @@ def changes_problems(client_config: Mapping[str, str], database: str) -> list[To
         TopicsError: the topic is missing, or the cluster does not answer.
     """
     known = recall(client_config, database, log_id(client_config, database))
-    topic, found = TopicNames(database).changes, []
+    topic, problems = TopicNames(database).changes, []
     for each, present in changes_begun(client_config, database).items():
         begun = known.changes.get(each, present)
         if begun != present:
-            found.append(changes_grew(topic, begun, present))
+            problems.append(changes_grew(topic, begun, present))
         elif each in known.lacking:
-            found.append(changes_lack(topic, begun))
-    return found
+            problems.append(changes_lack(topic, begun))
+    return problems
 
 
 def mend(client_config: Mapping[str, str], problems: Iterable[TopicProblem]) -> list[TopicProblem]:
@@ -165,8 +155,6 @@ def mend(client_config: Mapping[str, str], problems: Iterable[TopicProblem]) -> 
 def _check_settings(
     names: TopicNames, topic: TopicDescription, bootstrap: str
 ) -> Iterator[TopicProblem]:
-    """Check the settings that the database's promises rest on."""
-
     def problem(what: str, name: str, value: str, severity: Severity = "error") -> TopicProblem:
         fix = _alter(bootstrap, topic.name, name, value)
         return TopicProblem(topic.name, what, fix, severity, (name, value))
@@ -263,15 +251,14 @@ def _check_copies(topic: TopicDescription, brokers: int, bootstrap: str) -> Iter
 
 
 def _check_partitions(
-    names: TopicNames, found: Mapping[str, TopicDescription], shards: int | None
+    names: TopicNames, topics: Mapping[str, TopicDescription], shards: int | None
 ) -> Iterator[TopicProblem]:
-    """Check the numbers of partitions that have a meaning."""
-    log = found.get(names.transactions)
+    log = topics.get(names.transactions)
     if log is not None and log.partitions > PARTITIONS_MAX:
         what = f"it has {log.partitions} partitions, {PARTITIONS_MAX} is the most"
         fix = "copy the log into a database with fewer partitions"
         yield TopicProblem(names.transactions, what, fix)
-    feedback = found.get(names.feedback)
+    feedback = topics.get(names.feedback)
     if feedback is None or shards is None or feedback.partitions == shards:
         return
     what = f"it has {feedback.partitions} partitions, the database has {shards} shards"
@@ -284,7 +271,7 @@ def _check_partitions(
     )
 
 
-def _check_brokers(admin: ContactedAdmin) -> Iterator[TopicProblem]:
+def _check_brokers(admin: KafkaAdministrator) -> Iterator[TopicProblem]:
     """Check what the brokers do with a topic that does not exist."""
     for number in sorted(cluster(admin).brokers):
         try:

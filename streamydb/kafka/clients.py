@@ -26,38 +26,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, DeletedRecords
 
-from streamydb.kafka.connection import Contact
+from streamydb.kafka.connection import ConnectionState
 
 if TYPE_CHECKING:
     from streamydb.kafka.librdkafka import ColumnReader
-
-__all__ = [
-    "BAD_COMPRESSION",
-    "BULK",
-    "CHANGES",
-    "CLOCK_SKEW_MS",
-    "COPY",
-    "COPY_RECORD_BYTES_MAX",
-    "FOLLOWING",
-    "LOG",
-    "MESSAGES",
-    "MSG_TIMED_OUT",
-    "NEXT_RECORDS",
-    "PARTITION_EOF",
-    "PROGRESS",
-    "SHARED",
-    "UNKNOWN_PARTITION",
-    "UNKNOWN_TOPIC",
-    "WHOLE_TOPICS",
-    "ContactedAdmin",
-    "ContactedConsumer",
-    "ContactedProducer",
-    "Kind",
-    "administrator",
-    "appender",
-    "column_reader",
-    "reader",
-]
 
 Kind: TypeAlias = Mapping[str, str | float | bool]
 """What sets one use of a client apart: options of confluent-kafka."""
@@ -202,16 +174,15 @@ _hold = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pythonapi
 _release = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))
 
 
-class _Contacted:
+class _Client:
     """A client that knows why it cannot connect."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        """Connect in the background."""
-        self.contact = Contact(config)
-        super().__init__({**config, "error_cb": self.contact})  # type: ignore[call-arg]
+        self.connections = ConnectionState(config)
+        super().__init__({**config, "error_cb": self.connections})  # type: ignore[call-arg]
 
 
-class _Dropped(_Contacted):
+class _SelfEndingClient(_Client):
     """A client that ends when nobody holds it any more, and holds up nobody then.
 
     librdkafka's threads may look up only once a second, and its end waits for them. Nor must it end
@@ -224,14 +195,14 @@ class _Dropped(_Contacted):
             threading.Thread(target=_let_go, args=([self],), name=_ENDING, daemon=True).start()
 
 
-def _let_go(held: list[_Dropped]) -> None:
+def _let_go(held: list[_SelfEndingClient]) -> None:
     """Outlast all other holds, so that this thread's is the last one.
 
     A cycle of garbage may hold it, which some thread collects at some time, without `__del__` then.
     A cycle through the client itself is cut: what it holds in Python is of no use any more.
     """
     with suppress(AttributeError):  # its settings were refused
-        held[0].contact.also = None
+        held[0].connections.also = None
     held[0].__dict__.clear()
     wait_s = _MOMENT_S
     while sys.getrefcount(held[0]) > _OWN_HOLDS:
@@ -240,7 +211,7 @@ def _let_go(held: list[_Dropped]) -> None:
     held.clear()
 
 
-class ContactedAdmin(_Dropped, AdminClient):
+class KafkaAdministrator(_SelfEndingClient, AdminClient):
     """A client for administration that knows why it cannot connect."""
 
     def delete_records(
@@ -251,16 +222,16 @@ class ContactedAdmin(_Dropped, AdminClient):
         Confluent's client gives up a reference to the list that is not its own (mended in 2.16.1,
         PR 2328), so Python would free a list that is still in use. It gets one to give up.
         """
-        given = sys.getrefcount(topic_partition_offsets)
+        references = sys.getrefcount(topic_partition_offsets)
         _hold(topic_partition_offsets)
         asked: dict[TopicPartition, Future[DeletedRecords]]
         asked = super().delete_records(topic_partition_offsets, **options)
-        if sys.getrefcount(topic_partition_offsets) > given:
+        if sys.getrefcount(topic_partition_offsets) > references:
             _release(topic_partition_offsets)
         return asked
 
 
-class ContactedConsumer(_Dropped, Consumer):
+class KafkaReader(_SelfEndingClient, Consumer):
     """A reader that knows why it cannot connect, and that nobody waits for when it ends."""
 
     _ended = False
@@ -279,11 +250,11 @@ class ContactedConsumer(_Dropped, Consumer):
             super().__del__()
 
 
-class ContactedProducer(_Dropped, Producer):
+class KafkaAppender(_SelfEndingClient, Producer):
     """An appender that knows why it cannot connect, and which error has ended it.
 
     Confluent's client raises the error that ends it (a fatal one) out of whichever call happens to
-    serve its callbacks first, and once. Here it is told to `contact`, as every other error is;
+    serve its callbacks first, and once. Here it is told to `connections`, as every other error is;
     each record that was not sent is told its fate, and `produce` raises the error from then on.
     Confluent's `produce` says only that there was one, in an error that is not marked as fatal.
     """
@@ -305,8 +276,8 @@ class ContactedProducer(_Dropped, Producer):
     def _end(self) -> KafkaError:
         """Return what has ended it: callbacks tell, which another thread may be serving now."""
         for _ in range(_END_POLLS):
-            if self.contact.ended is not None:
-                return self.contact.ended
+            if self.connections.ended is not None:
+                return self.connections.ended
             self.poll(_END_POLL_S)
         return KafkaError(_FATAL, "the client has ended", fatal=True)
 
@@ -324,7 +295,7 @@ class ContactedProducer(_Dropped, Producer):
         try:
             return int(super().poll(timeout))
         except KafkaException as ended:
-            self.contact(ended.args[0])
+            self.connections(ended.args[0])
             return 1
 
     def flush(self, timeout: float = -1) -> int:
@@ -334,7 +305,7 @@ class ContactedProducer(_Dropped, Producer):
         try:
             return int(super().flush(timeout))
         except KafkaException as ended:
-            self.contact(ended.args[0])
+            self.connections(ended.args[0])
             return int(super().flush(timeout))
 
 
@@ -344,17 +315,14 @@ def reader(
     *,
     eof: bool = False,
     on_error: Callable[[KafkaError], None] | None = None,
-) -> ContactedConsumer:
+) -> KafkaReader:
     """Return a reader that connects in the background.
 
-    Args:
-        connection: of `Settings.client_config()`; what else it names wins over the kind.
-        kind: what it reads for.
-        eof: it also gives a message without a record at the end of a partition.
-        on_error: is told of every error of its connections.
+    ``connection``: of `Settings.client_config()`; what else it names wins over the kind. ``eof``:
+    it also gives a message without a record at the end of a partition.
     """
-    consumer = ContactedConsumer(_reading(connection, kind, eof=eof))
-    consumer.contact.also = on_error
+    consumer = KafkaReader(_reading(connection, kind, eof=eof))
+    consumer.connections.also = on_error
     return consumer
 
 
@@ -367,37 +335,31 @@ def column_reader(
 ) -> ColumnReader:
     """Return a reader that gives records in columns, and connects in the background.
 
-    Args:
-        connection: as for `reader`.
-        kind: likewise.
-        eof: it also gives a failure at the end of a partition.
-        on_error: is told of every error of its connections.
+    ``eof``: it also gives a failure at the end of a partition.
     """
     from streamydb.kafka.librdkafka import ColumnReader
 
-    found = ColumnReader(_reading(connection, kind, eof=eof))
-    found.contact.also = on_error
-    return found
+    consumer = ColumnReader(_reading(connection, kind, eof=eof))
+    consumer.connections.also = on_error
+    return consumer
 
 
 def _reading(connection: Mapping[str, Any], kind: Kind, *, eof: bool) -> dict[str, Any]:
     return {**_READER, **kind, "enable.partition.eof": eof, **connection}
 
 
-def appender(connection: Mapping[str, Any], kind: Kind, *topics: str) -> ContactedProducer:
+def appender(connection: Mapping[str, Any], kind: Kind, *topics: str) -> KafkaAppender:
     """Return an appender that connects in the background.
 
-    Args:
-        connection: of `Settings.client_config()`.
-        kind: what it appends; `{**LOG, "linger.ms": 2}` adds what only the caller knows.
-        topics: where to; the first record of another one may wait for a second.
+    ``kind``: what it appends; `{**LOG, "linger.ms": 2}` adds what only the caller knows.
+    ``topics``: where to; the first record of another one may wait for a second.
     """
-    producer = ContactedProducer({**_APPENDER, **kind, **connection})
+    producer = KafkaAppender({**_APPENDER, **kind, **connection})
     for topic in topics:
         producer.expect(topic)
     return producer
 
 
-def administrator(connection: Mapping[str, Any]) -> ContactedAdmin:
+def administrator(connection: Mapping[str, Any]) -> KafkaAdministrator:
     """Return a client for administration that connects in the background."""
-    return ContactedAdmin({**connection, "log_level": 0, "socket.timeout.ms": 10_000})
+    return KafkaAdministrator({**connection, "log_level": 0, "socket.timeout.ms": 10_000})

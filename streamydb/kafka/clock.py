@@ -11,10 +11,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from streamydb.kafka.admin import HIGHEST, list_offsets
-from streamydb.kafka.clients import ContactedAdmin
+from streamydb.kafka.clients import KafkaAdministrator
 from streamydb.records.times import duration, moment
-
-__all__ = ["AHEAD_MS_MAX", "LogTime", "log_time"]
 
 AHEAD_MS_MAX: Final = 2_000
 """How far the log may be ahead of a clock; Kafka and this machine may differ a little."""
@@ -45,7 +43,7 @@ class LogTime(NamedTuple):
         )
 
 
-def log_time(admin: ContactedAdmin, topic: str, partitions: Iterable[int]) -> LogTime:
+def log_time(admin: KafkaAdministrator, topic: str, partitions: Iterable[int]) -> LogTime:
     """Ask Kafka for the newest append time of a log.
 
     Raises:

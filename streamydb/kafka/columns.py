@@ -12,8 +12,6 @@ import numpy.typing as npt
 from streamydb.columns.addresses import SPARE_BYTES
 from streamydb.columns.table import Bytes, Ragged
 
-__all__ = ["NO_KEY", "NO_VALUE", "OneRecord", "Record", "RecordColumns"]
-
 Ints = npt.NDArray[np.int64]
 
 NO_KEY: Final = 1
@@ -95,11 +93,9 @@ class RecordColumns:
         )  # fmt: skip
 
     def __len__(self) -> int:
-        """The number of records."""
         return len(self.offsets)
 
     def __iter__(self) -> Iterator[OneRecord]:
-        """Each record."""
         rows = zip(
             self.partitions.tolist(), self.offsets.tolist(), self.keys.tolist(),
             self.values.tolist(), self.absent.tolist(), strict=True,
@@ -110,7 +106,6 @@ class RecordColumns:
             )
 
     def __getitem__(self, row: int) -> OneRecord:
-        """The record in a row."""
         absent = int(self.absent[row])
         return OneRecord(
             int(self.partitions[row]), int(self.offsets[row]),

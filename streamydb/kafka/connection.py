@@ -1,37 +1,23 @@
 """Explain Kafka's errors: why a broker refuses a client, how to fix it, and which errors pass.
 
 librdkafka goes on trying when a password is wrong or a certificate has expired, and answers only
-"timed out" in the end. It tells the reason to the client's `error_cb`: a `Contact` is one, and
-`metadata` gives up as soon as the reason is one that no waiting mends.
+"timed out" in the end. It tells the reason to the client's `error_cb`, a `ConnectionState`, and
+`metadata` gives up as soon as no waiting mends the reason.
 """
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 import struct
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from streamydb.errors import ConfigurationError
-
-__all__ = [
-    "PURGE_QUEUE",
-    "Answer",
-    "Contact",
-    "Mistake",
-    "RefusedError",
-    "answer_of",
-    "is_transient",
-    "listens",
-    "metadata",
-    "mistake_of",
-    "passes",
-    "watermarks",
-]
+from streamydb.errors import ConfigurationError, StreamyError
 
 PURGE_QUEUE: Final = KafkaError._PURGE_QUEUE  # noqa: SLF001 - Confluent's spelling
 
@@ -113,7 +99,7 @@ class RefusedError(ConfigurationError):
     """A broker refuses this client, or this client the broker; waiting does not help."""
 
 
-class Contact:
+class ConnectionState:
     """The state of a client's connections; use it as the client's `error_cb`.
 
     Attributes:
@@ -161,19 +147,19 @@ class Contact:
             return RefusedError(self.refusal)
         if self.doubt is None:
             return error
-        found = error.args[0]
-        return KafkaException(KafkaError(found.code(), f"{found.str()}; {self.doubt}"))
+        kafka_error = error.args[0]
+        return KafkaException(KafkaError(kafka_error.code(), f"{kafka_error.str()}; {self.doubt}"))
 
-    def told(self, error: KafkaException) -> str:
+    def reason(self, error: KafkaException) -> str:
         """Say why there was no answer: what is doubted, else the last error, else Kafka's word."""
         return self.doubt or (self.last or error.args[0]).str()
 
-    def _doubted(self, told: str) -> None:
+    def _doubted(self, reason: str) -> None:
         """Note that the security protocol may be wrong; it is if Kafka answers without TLS."""
-        if _NO_TLS in told and "kafka" in map(_answer_of, self._bootstrap.split(",")):
+        if _NO_TLS in reason and "kafka" in map(_answer_of, self._bootstrap.split(",")):
             where = f"Kafka at {self._bootstrap}"
             self.refusal = f"{where} speaks no TLS there: correct {self._setting}"
-        self.doubt = f"if Kafka runs, {self._setting} may be wrong: {_first(told)}"
+        self.doubt = f"if Kafka runs, {self._setting} may be wrong: {_first(reason)}"
 
     def _authentication(self) -> str:
         who = "this client" if self._user is None else f"user {self._user!r}"
@@ -183,11 +169,11 @@ class Contact:
             "file that STREAMYDB_SASL_PASSWORD_FILE names"
         )
 
-    def _encryption(self, told: str) -> str:
+    def _encryption(self, words: str) -> str:
         """Say what is wrong with TLS; OpenSSL tells Python more than librdkafka passes on."""
-        if "certificate verify failed" not in told:
+        if "certificate verify failed" not in words:
             return (
-                f"Kafka at {self._bootstrap} cannot be spoken to over TLS ({_first(told)}). Check "
+                f"Kafka at {self._bootstrap} cannot be spoken to over TLS ({_first(words)}). Check "
                 "STREAMYDB_SECURITY_PROTOCOL, and that the broker accepts the certificate that "
                 "STREAMYDB_SSL_CERTIFICATE_FILE names"
             )
@@ -244,12 +230,12 @@ def answer_of(connection: Mapping[str, Any]) -> Answer:
     """
     if _protocol(connection).endswith("SSL"):
         return "nobody"
-    found: set[Answer] = set()
+    answers: set[Answer] = set()
     for address in str(connection["bootstrap.servers"]).split(","):
-        found.add(_answer_of(address))
-        if "kafka" in found:
+        answers.add(_answer_of(address))
+        if "kafka" in answers:
             return "kafka"
-    return next((answer for answer in _WORSE if answer in found), "nobody")
+    return next((answer for answer in _WORSE if answer in answers), "nobody")
 
 
 def mistake_of(answer: Answer, connection: Mapping[str, Any]) -> Mistake | None:
@@ -313,30 +299,28 @@ def _place(address: str) -> tuple[str, int]:
 def metadata(client: Any, topic: str | None, timeout_s: float) -> Any:
     """Return the cluster's metadata, of one topic or of all.
 
-    Args:
-        client: any client with a `contact`; a consumer that is not assigned yet.
-        topic: the topic's name; None: all that this user may see.
-        timeout_s: how long to try.
+    ``client``: any client with a `connections`; a consumer that is not assigned yet. ``topic``: the
+    topic's name; None: all that this user may see.
 
     Raises:
         RefusedError: the settings cannot work.
         KafkaException: no answer in time.
     """
-    contact: Contact = client.contact
+    connections: ConnectionState = client.connections
     deadline = time.monotonic() + timeout_s
     asked = {} if topic is None else {"topic": topic}
     attempt_s = ATTEMPT_S
     while True:
         left = deadline - time.monotonic()
         try:
-            found = client.list_topics(**asked, timeout=max(0.01, min(attempt_s, left)))
+            cluster = client.list_topics(**asked, timeout=max(0.01, min(attempt_s, left)))
         except KafkaException as error:
-            client.poll(0)  # serves `contact`
-            if contact.refusal is not None or left <= attempt_s:
-                raise contact.explained(error) from error
+            client.poll(0)  # serves `connections`
+            if connections.refusal is not None or left <= attempt_s:
+                raise connections.explained(error) from error
         else:
-            contact.refusal = contact.doubt = None
-            return found
+            connections.refusal = connections.doubt = None
+            return cluster
         attempt_s *= 2
 
 
@@ -391,11 +375,93 @@ def _of_tls(error: KafkaError) -> bool:
     """Return True if the TLS handshake failed; a broker that refuses a certificate says so only
     later.
     """
-    told = error.str()
-    failed = error.code() == _SSL or ":SSL routines:" in told
-    return failed and not told.startswith(_NAMELESS)
+    reason = error.str()
+    failed = error.code() == _SSL or ":SSL routines:" in reason
+    return failed and not reason.startswith(_NAMELESS)
 
 
-def _first(told: str) -> str:
+def _first(reason: str) -> str:
     """An error of librdkafka without its address and its hints."""
-    return told.partition(" (after ")[0][-200:]
+    return reason.partition(" (after ")[0][-200:]
+
+
+log = logging.getLogger("streamydb")
+
+_START_AGAIN_S: Final = 0.2
+_START_AGAIN_S_MAX: Final = 2.0
+_SAY_S: Final = 5.0
+_NEVER: Final = float("-inf")
+_Answer = TypeVar("_Answer")
+
+
+class StopRequestedError(StreamyError):
+    """The service was told to stop before it had started."""
+
+
+class _NobodyListensError(StreamyError):
+    """No broker is there."""
+
+
+class KafkaRetry:
+    """Asks Kafka until it answers.
+
+    Args:
+        stopped: waits for so many seconds, and returns whether the service is to stop.
+        note: is told why it waits, and None when it waits no longer.
+        addresses: Kafka's; where nobody listens, that is seen at once, and not after half a minute.
+    """
+
+    def __init__(
+        self,
+        stopped: Callable[[float], bool],
+        note: Callable[[str | None], None] = lambda _: None,
+        addresses: str | None = None,
+    ) -> None:
+        self._addresses = addresses
+        self._stopped = stopped
+        self._note = note
+
+    def call(self, action: Callable[[], _Answer], *, look: bool = True) -> _Answer:
+        """The answer of `action`, which may be called any number of times.
+
+        ``look``: whether to see first that somebody listens.
+
+        Raises:
+            StopRequestedError: the service is to stop.
+            Exception: what `action` raises and no waiting mends.
+        """
+        wait_s, said_s = _START_AGAIN_S, _NEVER
+        try:
+            while not self._stopped(0):
+                try:
+                    if look:
+                        self._look()
+                    answer = action()
+                except Exception as error:
+                    if not is_transient(error):
+                        raise
+                    said_s = self._say(error, said_s)
+                else:
+                    if said_s != _NEVER:
+                        log.info("Kafka answers")
+                    return answer
+                self._stopped(wait_s)
+                wait_s = min(2 * wait_s, _START_AGAIN_S_MAX)
+        finally:
+            if said_s != _NEVER:
+                self._note(None)
+        raise StopRequestedError("told to stop while it started")
+
+    def _look(self) -> None:
+        if self._addresses is not None and not listens(self._addresses):
+            what = f"Kafka does not answer: nobody listens at {self._addresses}"
+            raise _NobodyListensError(what) from TimeoutError()
+
+    def _say(self, error: Exception, said_s: float) -> float:
+        """Log why it waits; return when the log was last written."""
+        self._note(str(error))
+        now_s = time.monotonic()
+        if now_s - said_s < _SAY_S:
+            return said_s
+        log.warning("waiting for Kafka: %s", error)
+        return now_s

@@ -18,11 +18,13 @@ from streamydb.kafka.admin import (
     count_partitions,
     describe_topics,
     identity_of,
+    is_synced,
     list_offsets,
+    set_sync,
     wait_until,
 )
-from streamydb.kafka.clients import ContactedAdmin, administrator
-from streamydb.kafka.foundation import Founding, record, renew
+from streamydb.kafka.clients import KafkaAdministrator, administrator
+from streamydb.kafka.foundation import FoundingFacts, record, renew
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.topic_plans import (
     LOADING,
@@ -33,21 +35,7 @@ from streamydb.kafka.topic_plans import (
     plans_of,
     refuse_differences,
 )
-from streamydb.kafka.upkeep import is_synced, set_sync
 from streamydb.limits import PARTITIONS_MAX
-
-__all__ = [
-    "add_connect",
-    "add_shared",
-    "changes_begun",
-    "create",
-    "delete",
-    "describe",
-    "existing",
-    "grow",
-    "log_id",
-    "reshard",
-]
 
 
 def create(
@@ -84,17 +72,17 @@ def create(
     plans = plans_of(names, partitions, shards, replication, min_insync, changes_partitions)
     if loading:
         plans = [_loaded(plan) if plan.name == names.transactions else plan for plan in plans]
-    found = describe_topics(admin, [plan.name for plan in plans])
-    refuse_differences(plans, found)
-    missing = [plan for plan in plans if plan.name not in found]
+    topics = describe_topics(admin, [plan.name for plan in plans])
+    refuse_differences(plans, topics)
+    missing = [plan for plan in plans if plan.name not in topics]
     _make(admin, missing)
-    _await_metadata(admin, [plan for plan in plans if plan.name in found])
-    if not {names.transactions, names.changes} <= found.keys():
+    _await_metadata(admin, [plan for plan in plans if plan.name in topics])
+    if not {names.transactions, names.changes} <= topics.keys():
         log, changes = log_id(client_config, database), changes_begun(client_config, database)
-        founded = None if names.transactions in found else partitions
-        facts = Founding(log=log, partitions=founded, changes=changes)
+        founded = None if names.transactions in topics else partitions
+        facts = FoundingFacts(log=log, partitions=founded, changes=changes)
         record(client_config, database, facts)
-        if not {names.results, names.changes} & found.keys() and founded is None:
+        if not {names.results, names.changes} & topics.keys() and founded is None:
             _begin_generation(client_config, names, log, *changes)
     return names
 
@@ -119,9 +107,16 @@ def delete(client_config: Mapping[str, str], database: str) -> list[str]:
     admin = administrator(client_config)
     names, topics = TopicNames(database), cluster(admin).topics
     others = sorted(name for name in topics if name.startswith(f"{names.feedback}."))
-    kept = (names.founding, names.rulings)
-    wanted = (*names.all(), names.connect, names.streams, *names.shared(), *kept, *others)
-    present = [name for name in wanted if name in topics]
+    facts_and_rulings = (names.founding, names.rulings)
+    own_topics = (
+        *names.all(),
+        names.connect,
+        names.streams,
+        *names.shared(),
+        *facts_and_rulings,
+        *others,
+    )
+    present = [name for name in own_topics if name in topics]
     if present:
         answers(admin.delete_topics(present, operation_timeout=TIMEOUT_S), "delete")
         wait_until(
@@ -158,7 +153,10 @@ def grow(client_config: Mapping[str, str], database: str, partitions: int) -> No
 
 
 def _note_alone(
-    client_config: Mapping[str, str], admin: ContactedAdmin, database: str, log: TopicDescription
+    client_config: Mapping[str, str],
+    admin: KafkaAdministrator,
+    database: str,
+    log: TopicDescription,
 ) -> None:
     """Record that a log began with one partition; after it has grown this cannot be found out."""
     if log.partitions > 1:
@@ -169,7 +167,7 @@ def _note_alone(
     plan = [plan for plan in plans if plan.name == names.founding]
     if names.founding not in cluster(admin).topics:
         _make(admin, plan)
-    facts = Founding(log=log_id(client_config, database), partitions=1)
+    facts = FoundingFacts(log=log_id(client_config, database), partitions=1)
     record(client_config, database, facts)
 
 
@@ -184,14 +182,14 @@ def reshard(client_config: Mapping[str, str], database: str, shards: int) -> Non
     """
     check_bounds(1, shards, 1, 1, 1)
     admin, names = administrator(client_config), TopicNames(database)
-    found = describe_topics(admin, [names.transactions, names.results, names.feedback])
+    topics = describe_topics(admin, [names.transactions, names.results, names.feedback])
     for name in (names.transactions, names.results):
-        if name not in found:
+        if name not in topics:
             raise TopicsError(_missing(name, database))
-    log, results = found[names.transactions], found[names.results]
+    log, results = topics[names.transactions], topics[names.results]
     if results.partitions < shards:
         answers(admin.create_partitions([NewPartitions(names.results, shards)]), "grow")
-    feedback = found.get(names.feedback)
+    feedback = topics.get(names.feedback)
     others = [name for name in cluster(admin).topics if name.startswith(f"{names.feedback}.")]
     old = [names.feedback] if feedback is not None and feedback.partitions != shards else []
     if old or others:
@@ -212,28 +210,25 @@ def add_shared(client_config: Mapping[str, str], database: str, pipeline: str = 
 
     Copies and safety are as of the log.
 
-    Args:
-        client_config: the connection.
-        database: the database's name.
-        pipeline: the pipeline's name, which has a feedback topic of its own.
+    ``pipeline``: the pipeline's name, which has a feedback topic of its own.
 
     Raises:
         TopicsError: log, feedback or changes are missing, or the cluster refuses.
     """
     admin, names = administrator(client_config), TopicNames(database)
     needed = (names.transactions, names.feedback, names.changes)
-    found = describe_topics(admin, needed)
+    existing_topics = describe_topics(admin, needed)
     for name in needed:
-        if name not in found:
+        if name not in existing_topics:
             raise TopicsError(_missing(name, database))
-    log, shards = found[names.transactions], found[names.feedback].partitions
+    log, shards = existing_topics[names.transactions], existing_topics[names.feedback].partitions
     min_insync = int(log.settings.get("min.insync.replicas", 1))
-    spread = found[names.changes].partitions
-    kept = {names.founding, names.rulings}
-    wanted = {*names.shared(), names.streams, *kept, names.feedback_of(pipeline)}
+    spread = existing_topics[names.changes].partitions
+    facts_and_rulings = {names.founding, names.rulings}
+    needed_names = {*names.shared(), names.streams, *facts_and_rulings, names.feedback_of(pipeline)}
     plans = plans_of(names, log.partitions, shards, log.replication, min_insync, spread, pipeline)
     topics = cluster(admin).topics
-    missing = [plan for plan in plans if plan.name in wanted and plan.name not in topics]
+    missing = [plan for plan in plans if plan.name in needed_names and plan.name not in topics]
     _make(admin, missing)
     if missing and is_synced(client_config, database):
         set_sync(client_config, database, on=True)
@@ -247,12 +242,12 @@ def add_connect(client_config: Mapping[str, str], database: str) -> str:
         TopicsError: the changes are missing, the copy has other settings, or the cluster refuses.
     """
     admin, names = administrator(client_config), TopicNames(database)
-    found = describe_topics(admin, (names.changes, names.connect))
-    if names.changes not in found:
+    topics = describe_topics(admin, (names.changes, names.connect))
+    if names.changes not in topics:
         raise TopicsError(_missing(names.changes, database))
-    plan = connect_plan(names, found[names.changes])
-    if names.connect in found:
-        refuse_differences([plan], found)
+    plan = connect_plan(names, topics[names.changes])
+    if names.connect in topics:
+        refuse_differences([plan], topics)
         return names.connect
     _make(admin, [plan])
     if is_synced(client_config, database):
@@ -282,7 +277,7 @@ def describe(client_config: Mapping[str, str], database: str) -> dict[str, Topic
     return describe_topics(admin, TopicNames(database).all(), offsets=True)
 
 
-def _make(admin: ContactedAdmin, missing: list[TopicPlan]) -> None:
+def _make(admin: KafkaAdministrator, missing: list[TopicPlan]) -> None:
     """Create topics, and wait until they answer.
 
     Raises:
@@ -309,7 +304,7 @@ def _make(admin: ContactedAdmin, missing: list[TopicPlan]) -> None:
     refuse_differences(missing, describe_topics(admin, [plan.name for plan in missing]))
 
 
-def _await_metadata(admin: ContactedAdmin, plans: list[TopicPlan]) -> None:
+def _await_metadata(admin: KafkaAdministrator, plans: list[TopicPlan]) -> None:
     """Wait until every partition of every topic has a leader that answers.
 
     A broker that was just made a leader refuses requests for a moment (NOT_LEADER_FOR_PARTITION).
@@ -328,7 +323,7 @@ def _await_metadata(admin: ContactedAdmin, plans: list[TopicPlan]) -> None:
     wait_until(ready, "the topics' partitions to have leaders")
 
 
-def _leads(admin: ContactedAdmin, name: str, topic: TopicMetadata) -> bool:
+def _leads(admin: KafkaAdministrator, name: str, topic: TopicMetadata) -> bool:
     """Return True if the leaders of a topic's partitions answer a request."""
     try:
         list_offsets(admin, name, topic.partitions, LATEST)
@@ -338,5 +333,4 @@ def _leads(admin: ContactedAdmin, name: str, topic: TopicMetadata) -> bool:
 
 
 def _missing(name: str, database: str) -> str:
-    """Say that a topic is missing and how to make it."""
     return f"the topic {name} is missing: run `streamydb create --database {database}`"

@@ -12,8 +12,6 @@ from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import TopicReader
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["ShardDigests", "ToldDigest", "beside", "last_digests"]
-
 _WINDOW_RECORDS: Final = 2_000
 
 
@@ -52,7 +50,7 @@ def beside(records: Iterable[tuple[bytes, bytes]], most: int) -> list[ShardDiges
         records: keys and values of the topic, in order.
         most: bounds the answer.
     """
-    found: dict[tuple[int, int], dict[str, ToldDigest]] = {}
+    by_place: dict[tuple[int, int], dict[str, ToldDigest]] = {}
     times: dict[tuple[int, int], int] = {}
     for key, value in records:
         try:
@@ -60,14 +58,16 @@ def beside(records: Iterable[tuple[bytes, bytes]], most: int) -> list[ShardDiges
         except UNREADABLE:
             continue
         teller, place = teller_of(key), (digest.seq, digest.shard)
-        told = ToldDigest(pipeline=teller.pipeline, state=digest.state, outcomes=digest.outcomes)
+        pipeline_digest = ToldDigest(
+            pipeline=teller.pipeline, state=digest.state, outcomes=digest.outcomes
+        )
         if teller.ts_ms is not None and times.setdefault(place, teller.ts_ms) != teller.ts_ms:
-            del found[place]
+            del by_place[place]
             times[place] = teller.ts_ms
-        found.setdefault(place, {})[teller.pipeline] = told
-    newest = sorted(found, key=lambda place: (-place[0], place[1]))[:most]
+        by_place.setdefault(place, {})[teller.pipeline] = pipeline_digest
+    newest = sorted(by_place, key=lambda place: (-place[0], place[1]))[:most]
     return [
-        ShardDigests(seq=seq, shard=shard, told=list(found[seq, shard].values()))
+        ShardDigests(seq=seq, shard=shard, told=list(by_place[seq, shard].values()))
         for seq, shard in newest
     ]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from time import monotonic
-from typing import Final, Generic, TypeVar
+from time import monotonic, perf_counter
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException
@@ -17,17 +19,148 @@ from streamydb.kafka.changes import HOPELESS
 from streamydb.kafka.clients import (
     FOLLOWING,
     PARTITION_EOF,
-    ContactedAdmin,
+    KafkaAdministrator,
     administrator,
     column_reader,
 )
 from streamydb.kafka.columns import RecordColumns
 from streamydb.kafka.errors import LogFaultError
-from streamydb.kafka.librdkafka import Failure
-from streamydb.kafka.loop_taker import LoopTaker
+from streamydb.kafka.librdkafka import ReadFailure
 from streamydb.settings import Settings
 
-__all__ = ["TopicFollower"]
+_HANDED_MAX: Final = 4
+"""Batches that wait until the event loop takes them."""
+
+_ROOM_S: Final = 0.25
+
+
+_Rows = TypeVar("_Rows")
+
+
+class LoopTaker(Generic[_Rows]):
+    """Takes rows in the event loop, in the order in which a thread hands them over.
+
+    ``take``: called in the event loop, a few batches later at most. If it makes a generator, the
+    loop goes through it step by step and does other work between: see `_StepBudget`.
+
+    Attributes:
+        positions: up to where records were read and prepared, as the event loop knows it.
+        failed: what has ended the taking or the reading; None while they go on.
+    """
+
+    def __init__(
+        self, starts: Mapping[int, int], take: Callable[[_Rows], Iterator[None] | None]
+    ) -> None:
+        """Nothing is handed over yet; call it in the event loop."""
+        self.positions = dict(starts)
+        self.failed: BaseException | None = None
+        self._loop = asyncio.get_running_loop()
+        self._take = take
+        self._handed: deque[_Rows] = deque()
+        self._room = threading.Semaphore(_HANDED_MAX)
+        self._taking = False
+        self._moved = asyncio.Event()
+
+    async def passed(self, ends: Mapping[int, int], obstacle: Callable[[], str | None]) -> None:
+        """Wait until the positions have reached the ends; call it in the event loop.
+
+        ``obstacle``: tells why nothing is read, any more or now.
+
+        Raises:
+            LogFaultError: there is an obstacle.
+        """
+        while any(self.positions[number] < end for number, end in ends.items()):
+            if (reason := obstacle()) is not None:
+                raise LogFaultError(reason)
+            await self._moved.wait()
+
+    def reach(self, positions: Mapping[int, int]) -> None:
+        """Have the event loop note how far was read; none: those who wait look for obstacles."""
+        self._call(self._reach, positions)
+
+    def hand_over(
+        self, rows: _Rows, reached: Mapping[int, int], is_stopped: Callable[[], bool]
+    ) -> None:
+        """Have the event loop take rows; wait while much of what came before is not taken."""
+        while not self._room.acquire(timeout=_ROOM_S):
+            if is_stopped():
+                return
+        self._call(self._take_over, rows, reached)
+
+    def _take_over(self, rows: _Rows, reached: Mapping[int, int]) -> None:
+        """Note how far was read, and take the rows after those that are under way.
+
+        The event loop calls it.
+        """
+        self._reach(reached)
+        self._handed.append(rows)
+        if not self._taking:
+            self._take_next()
+
+    def _reach(self, positions: Mapping[int, int]) -> None:
+        """Note how far was read and prepared; called in the event loop."""
+        self.positions.update(positions)
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    def _call(self, function: Callable[..., object], *args: Any) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody needs it
+            self._loop.call_soon_threadsafe(function, *args)
+
+    def _take_next(self) -> None:
+        self._taking = bool(self._handed)
+        if self._taking:
+            self._turn(_StepBudget(), self._handed.popleft(), None)
+
+    def _turn(self, pace: _StepBudget, rows: _Rows, steps: Iterator[None] | None) -> None:
+        """Take some steps through the rows."""
+        try:
+            if steps is None:
+                steps = self._take(rows) or iter(())
+            count = pace.begin()
+            self._loop.call_soon(pace.mark)
+            for _ in range(count):
+                next(steps)
+            pace.end()
+            self._loop.call_soon(self._turn, pace, rows, steps)
+        except StopIteration:
+            self._room.release()
+            self._loop.call_soon(self._take_next)
+        except Exception as error:  # noqa: BLE001 - the thread tells
+            self.failed = error
+            self._room.release()
+
+
+class _StepBudget:
+    """Gives steps, with the tasks that they schedule, as much time as other work took.
+
+    So nothing waits for all the steps, and nothing starves them. The tasks that the steps schedule
+    run between the mark and the next turn, because all three are in the loop's queue in this order.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is known, so the first turn is one step."""
+        self._count = 1
+        self._begun = self._marked = self._ended = 0.0
+
+    def begin(self) -> int:
+        """Begin a turn; return how many steps it may take."""
+        now = perf_counter()
+        if self._ended:
+            spent = self._ended - self._begun + now - self._marked
+            others = self._marked - self._ended
+            self._count = max(1, int(others * self._count / max(spent, 1e-9)))
+        self._begun = now
+        return self._count
+
+    def mark(self) -> None:
+        """Note that the tasks which the steps of the turn have scheduled begin to run."""
+        self._marked = perf_counter()
+
+    def end(self) -> None:
+        """End the turn."""
+        self._ended = perf_counter()
+
 
 _POLL_S: Final = 0.25
 _PROBE_S: Final = 1.0
@@ -39,8 +172,6 @@ _ALL_BROKERS_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - Conflu
 _NO_RIGHT: Final = "; grant the facade the rights of its role (`streamydb acls`)"
 _LOG: Final = logging.getLogger(__name__)
 
-_Rows = TypeVar("_Rows")
-
 
 class TopicFollower(Generic[_Rows]):
     """Reads a topic in a thread of its own until closed.
@@ -49,13 +180,10 @@ class TopicFollower(Generic[_Rows]):
     came at the latest. While a partition cannot be read (a right was taken away, the topic is
     gone), that is a fault; it goes on when it can be read again.
 
-    Args:
-        settings: the connection.
-        topic: what is read.
-        starts: where to begin in each partition.
-        prepare: makes of records what `take` gets; called in the thread. `passed` waits for it.
-        take: called in the event loop, a few batches later at most. If it makes a generator, the
-            loop goes through it step by step and does other work between.
+    ``starts``: where to begin in each partition. ``prepare``: makes of records what `take` gets;
+    called in the thread. `passed` waits for it. ``take``: called in the event loop, a few batches
+    later at most. If it makes a generator, the loop goes through it step by step and does other
+    work between.
     """
 
     def __init__(
@@ -77,7 +205,7 @@ class TopicFollower(Generic[_Rows]):
         self._refusal: str | None = None
         self.fault: str | None = None
         self._connection = settings.client_config()
-        self._admin: ContactedAdmin | None = None
+        self._admin: KafkaAdministrator | None = None
         self._reader = column_reader(self._connection, FOLLOWING, eof=True, on_error=self._note)
         self._reader.assign(topic, starts)
         self._thread = threading.Thread(target=self._run, name=f"tail-{topic}", daemon=True)
@@ -157,12 +285,14 @@ class TopicFollower(Generic[_Rows]):
                 "it was made anew, or has lost its end; start again what reads it, the facade"
             )
 
-    def _judge(self, readable: Collection[int], failures: list[Failure]) -> None:
+    def _judge(self, readable: Collection[int], failures: list[ReadFailure]) -> None:
         """Note which partitions cannot be read; a record or an end shows that one can."""
         lost = {n: error for error, n, _ in failures if error.code() in HOPELESS}
         known = self._unreadable.items()
-        kept = {n: error for n, error in known if n not in readable and (n >= 0 or not readable)}
-        self._unreadable = {**kept, **lost}
+        still_unreadable = {
+            n: error for n, error in known if n not in readable and (n >= 0 or not readable)
+        }
+        self._unreadable = {**still_unreadable, **lost}
         why = next(iter(self._unreadable.values()), None)
         refusal = None if why is None else self._refused(why)
         if refusal != self._refusal:
@@ -187,15 +317,14 @@ class TopicFollower(Generic[_Rows]):
     def _told(self, failed: BaseException) -> str:
         """The fault that an error is; the text of a `RecordError` shows nothing of the record."""
         is_for_all = isinstance(failed, RecordError | LogFaultError)
-        told = f": {failed}" if is_for_all else f" ({type(failed).__name__})"
-        return f"{self._topic} cannot be followed{told}"
+        detail = f": {failed}" if is_for_all else f" ({type(failed).__name__})"
+        return f"{self._topic} cannot be followed{detail}"
 
     def _note(self, error: KafkaError) -> None:
         if error.code() == _ALL_BROKERS_DOWN:
             self.fault = "Kafka does not answer"
 
     def _probe(self) -> None:
-        """Find out whether Kafka answers again."""
         with suppress(KafkaException):
             self._partitions_now()
             self.fault = self._refusal
@@ -210,7 +339,6 @@ class TopicFollower(Generic[_Rows]):
                 self._taker.reach(dict.fromkeys(new, 0))
 
     def _partitions_now(self) -> set[int]:
-        """The partitions that the topic has."""
         self._admin = self._admin or administrator(self._connection)
-        found = self._admin.list_topics(self._topic, timeout=_PROBE_S)
-        return set(found.topics[self._topic].partitions)
+        cluster = self._admin.list_topics(self._topic, timeout=_PROBE_S)
+        return set(cluster.topics[self._topic].partitions)

@@ -11,32 +11,27 @@ more: the longest list holds, the first one of two that are as long.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException
 
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.admin import TopicsError
-from streamydb.kafka.clients import MESSAGES, appender
+from streamydb.kafka.appender import TopicAppender
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError, TopicMissingError, TopicReader
 from streamydb.records.begins import Begins
 from streamydb.records.formats import FORMAT, UNREADABLE, later_format
 from streamydb.records.generation import FIRST, generation_of
 
-__all__ = ["FACTS", "Founding", "facts_of", "merged", "recall", "record", "renew"]
-
 FACTS: Final = ("partitions", "id_window", "digest_interval", "grouping")
 """The names of the facts."""
 
 _KEY: Final = b"founding"
-_WRITE_S: Final = 30.0
 
 
-class Founding(msgspec.Struct, frozen=True, kw_only=True):
+class FoundingFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The founding facts of a database that are known; None: nobody has recorded it.
 
     Attributes:
@@ -67,15 +62,15 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
 
     def known(self) -> dict[str, Any]:
         """The facts that are known, by name."""
-        named = {name: getattr(self, name) for name in FACTS}
-        return {name: value for name, value in named.items() if value is not None}
+        facts = {name: getattr(self, name) for name in FACTS}
+        return {name: value for name, value in facts.items() if value is not None}
 
     @property
     def generation(self) -> str:
         """The generation of the present history."""
         return self.generations[-1] if self.generations else FIRST
 
-    def completed(self, other: Founding) -> Founding:
+    def completed(self, other: FoundingFacts) -> FoundingFacts:
         """Return these facts, completed by those of another one."""
         begins = self.begins.completed(other.begins)
         changes = {**other.changes, **self.changes}
@@ -94,34 +89,29 @@ def facts_of(source: object) -> dict[str, Any]:
     return {name: getattr(source, name) for name in FACTS}
 
 
-def merged(log: str, values: Iterable[bytes]) -> Founding:
+def merged(log: str, values: Iterable[bytes]) -> FoundingFacts:
     """The facts of a log that records name, in the order of the topic: the first one holds.
 
     Raises:
         ConfigurationError: a newer release has written one.
     """
-    found = Founding(log=log)
+    facts = FoundingFacts(log=log)
     for value in values:
         if later_format(value) is not None:
             raise ConfigurationError(
                 "the founding facts of this database were written by a newer release: use that one"
             )
         try:
-            each = msgspec.json.decode(value, type=Founding)
+            each = msgspec.json.decode(value, type=FoundingFacts)
         except UNREADABLE:
             continue
         if each.log == log:
-            found = found.completed(each)
-    return found
+            facts = facts.completed(each)
+    return facts
 
 
-def recall(connection: Mapping[str, str], database: str, log: str) -> Founding:
+def recall(connection: Mapping[str, str], database: str, log: str) -> FoundingFacts:
     """Return the founding facts of a database, as far as somebody has recorded them.
-
-    Args:
-        connection: settings of confluent-kafka.
-        database: its name.
-        log: Kafka's id of its log.
 
     Raises:
         TopicsError: Kafka does not answer.
@@ -131,13 +121,13 @@ def recall(connection: Mapping[str, str], database: str, log: str) -> Founding:
         with TopicReader(connection, TopicNames(database).founding) as reader:
             values = [record.value() or b"" for record in reader.whole()]
     except TopicMissingError:
-        return Founding(log=log)
+        return FoundingFacts(log=log)
     except ReadingError as error:
         raise TopicsError(str(error)) from error
     return merged(log, values)
 
 
-def record(connection: Mapping[str, str], database: str, facts: Founding) -> Founding:
+def record(connection: Mapping[str, str], database: str, facts: FoundingFacts) -> FoundingFacts:
     """Record facts, unless others were recorded first; return the facts that hold now.
 
     Raises:
@@ -146,7 +136,8 @@ def record(connection: Mapping[str, str], database: str, facts: Founding) -> Fou
     known = recall(connection, database, facts.log)
     if known.completed(facts) == known:
         return known
-    _append(connection, TopicNames(database).founding, msgspec.json.encode(facts))
+    with TopicAppender(connection, TopicNames(database).founding, TopicsError) as appender:
+        appender.append(msgspec.json.encode(facts), key=_KEY, partition=0)
     return recall(connection, database, facts.log)
 
 
@@ -155,33 +146,12 @@ def renew(connection: Mapping[str, str], database: str, log: str, topic_id: str)
 
     A call that is repeated changes nothing.
 
-    Args:
-        connection: settings of confluent-kafka.
-        database: its name.
-        log: Kafka's id of its log.
-        topic_id: Kafka's id of the topic that the new history begins in.
+    ``topic_id``: Kafka's id of the topic that the new history begins in.
 
     Raises:
         TopicsError: the topic took no record, or Kafka does not answer.
     """
     known, begun = recall(connection, database, log).generations, generation_of(topic_id)
     if begun not in known:
-        record(connection, database, Founding(log=log, generations=(*known, begun)))
+        record(connection, database, FoundingFacts(log=log, generations=(*known, begun)))
     return begun
-
-
-def _append(connection: Mapping[str, str], topic: str, value: bytes) -> None:
-    """Write a record and wait until it is safe."""
-    told: list[KafkaError | None] = []
-    producer = appender(connection, MESSAGES, topic)
-    producer.produce(
-        topic, value, key=_KEY, partition=0, on_delivery=lambda error, _: told.append(error)
-    )
-    ends_s = time.monotonic() + _WRITE_S
-    while not told and time.monotonic() < ends_s:
-        producer.poll(0.05)
-    failed = told[0] if told else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - its name
-    if failed is not None:
-        failed = producer.contact.cause(failed)
-        what = f"{topic} took no record: {failed.str()}"
-        raise TopicsError(what) from KafkaException(failed)

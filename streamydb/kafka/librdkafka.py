@@ -27,9 +27,7 @@ from streamydb.columns.jit import kernel, leaf
 from streamydb.columns.table import Bytes, Ragged
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.columns import NO_KEY, NO_VALUE, Ints, RecordColumns
-from streamydb.kafka.connection import Contact
-
-__all__ = ["ColumnReader", "Failure", "Taken", "compile_kernels", "library_path"]
+from streamydb.kafka.connection import ConnectionState
 
 _CONSUMER: Final = 1
 _OK: Final = 0
@@ -69,7 +67,7 @@ _FUNCTIONS: Final[dict[str, tuple[Any, list[Any]]]] = {
 """What is called, without the prefix that all have: what it returns, and its arguments."""
 
 
-class Failure(NamedTuple):
+class ReadFailure(NamedTuple):
     """Something that came in place of a record: an error, or the end of a partition.
 
     Attributes:
@@ -83,11 +81,11 @@ class Failure(NamedTuple):
     offset: int
 
 
-class Taken(NamedTuple):
+class ConsumedRecords(NamedTuple):
     """The records that were there, and the failures."""
 
     records: RecordColumns
-    failures: list[Failure]
+    failures: list[ReadFailure]
 
 
 class ColumnReader:
@@ -96,19 +94,16 @@ class ColumnReader:
     Not for several threads at once.
 
     Attributes:
-        contact: the state of its connections.
+        connections: the state of its connections.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Connect in the background.
 
-        Args:
-            config: as confluent-kafka takes it.
-
         Raises:
             ConfigurationError: librdkafka refuses it, or is not there.
         """
-        self.contact = Contact(config)
+        self.connections = ConnectionState(config)
         self._told = _NOTE(self._note)
         self._handle = self._made(config)
         library = _library()
@@ -134,7 +129,7 @@ class ColumnReader:
         if code != _OK:
             raise KafkaException(KafkaError(code))
 
-    def take(self, count_max: int, timeout_s: float) -> Taken:
+    def take(self, count_max: int, timeout_s: float) -> ConsumedRecords:
         """Return the records that are there, at most ``count_max``; wait for the first one.
 
         Raises:
@@ -156,18 +151,16 @@ class ColumnReader:
             threading.Thread(target=self._end, name=_ENDING, daemon=True).start()
 
     def __del__(self) -> None:
-        """Close it, if its owner has not."""
         if hasattr(self, "_closed") and not sys.is_finalizing():
             self.close()
 
     def _made(self, config: Mapping[str, Any]) -> int:
-        """A new handle."""
         library, text = _library(), ctypes.create_string_buffer(_TEXT_BYTES)
         conf = library.conf_new()
         library.conf_set_error_cb(conf, self._told)
         for name, value in config.items():
-            told = str(value).lower() if isinstance(value, bool) else str(value)
-            code = library.conf_set(conf, name.encode(), told.encode(), text, _TEXT_BYTES)
+            text_value = str(value).lower() if isinstance(value, bool) else str(value)
+            code = library.conf_set(conf, name.encode(), text_value.encode(), text, _TEXT_BYTES)
             if code != _OK:
                 library.conf_destroy(conf)
                 raise ConfigurationError(f"librdkafka refuses {name}: {text.value.decode()}")
@@ -179,14 +172,13 @@ class ColumnReader:
 
     def _consume(self, messages: Ints, count_max: int, timeout_s: float) -> int:
         """Have librdkafka put addresses of messages into an array; return how many."""
-        found = _library().consume_batch_queue(
+        count = _library().consume_batch_queue(
             self._queue, int(1_000 * timeout_s), messages.ctypes.data, count_max
         )
-        return max(0, int(found))
+        return max(0, int(count))
 
     def _note(self, _handle: int, code: int, reason: bytes, _opaque: int) -> None:
-        """Take note of an error of a connection."""
-        self.contact(KafkaError(code, reason.decode(errors="replace")))
+        self.connections(KafkaError(code, reason.decode(errors="replace")))
 
     def _end(self) -> None:
         library = _library()
@@ -213,19 +205,19 @@ def _library() -> Any:
 
     `let_go` is the address of the one that frees a message.
     """
-    found = SimpleNamespace()
+    functions = SimpleNamespace()
     try:
         loaded = ctypes.CDLL(library_path())
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(loaded, f"rd_kafka_{name}")
             function.restype, function.argtypes = result, arguments
-            setattr(found, name, function)
+            setattr(functions, name, function)
     except (OSError, AttributeError) as error:
         raise ConfigurationError(
             f"librdkafka cannot be loaded ({error}): install confluent-kafka from its wheel"
         ) from error
-    found.let_go = ctypes.cast(found.message_destroy, _POINTER).value
-    return found
+    functions.let_go = ctypes.cast(functions.message_destroy, _POINTER).value
+    return functions
 
 
 @leaf
@@ -277,7 +269,7 @@ def compile_kernels() -> None:
 
 def _taken(
     numbers: Ints, absent: Bytes, keys: Bytes, key_bounds: Ints, values: Bytes, value_bounds: Ints
-) -> Taken:
+) -> ConsumedRecords:
     """Part records and failures."""
     codes, partitions, offsets = np.ascontiguousarray(numbers.T)
     records = RecordColumns(
@@ -285,14 +277,14 @@ def _taken(
     )
     good = codes == _OK
     if good.all():
-        return Taken(records, [])
+        return ConsumedRecords(records, [])
     failures = [
-        Failure(
+        ReadFailure(
             _error(int(codes[row]), records.values[row]), int(partitions[row]), int(offsets[row])
         )
         for row in np.flatnonzero(~good).tolist()
     ]
-    return Taken(records.where(good), failures)
+    return ConsumedRecords(records.where(good), failures)
 
 
 def _error(code: int, reason: bytes) -> KafkaError:

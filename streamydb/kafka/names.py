@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from streamydb.limits import DATABASE_NAME
 
-__all__ = ["TopicNames"]
-
 
 @dataclass(frozen=True, slots=True)
 class TopicNames:
@@ -20,7 +18,6 @@ class TopicNames:
     database: str
 
     def __post_init__(self) -> None:
-        """Refuse a name that is not a database's."""
         if not DATABASE_NAME.fullmatch(self.database):
             msg = (
                 f"{self.database!r} cannot be a database's name: take a lower-case letter, then "

@@ -9,16 +9,12 @@ import msgspec
 
 from streamydb.errors import SnapshotError
 from streamydb.kafka import TopicNames
+from streamydb.kafka.changes import TopicSpan
 from streamydb.kafka.reader import TopicReader
-from streamydb.kafka.source import TopicSpan
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.records import Change, Resolved
 from streamydb.records.expiry import is_removal
 from streamydb.settings import Settings
-
-__all__ = [
-    "ChangesEnds", "Written", "look", "look_at", "offsets_json", "written", "written_until"
-]  # fmt: skip
 
 _WINDOW_RECORDS: Final = 2_000
 """Records at the end of a partition that are looked at first; then more, until one is resolved."""
@@ -65,22 +61,28 @@ def look_at(connection: Mapping[str, str], database: str) -> ChangesEnds:
     topic = TopicNames(database).changes
     source = KafkaSource(connection, topic)
     try:
-        found = source.describe()
+        topic_state = source.describe()
     finally:
         source.close()
-    if found.compacted:
+    if topic_state.compacted:
         raise SnapshotError(f"{topic} is compacted: changes that are needed vanish from it")
     with TopicReader(connection, topic) as reader:
-        points = _resolved(reader, found.spans)
-    least = min((points.get(number, _NONE) for number in found.spans), key=_seq)
-    named = cluster(administrator(connection)).cluster_id
+        points = _resolved(reader, topic_state.spans)
+    least = min((points.get(number, _NONE) for number in topic_state.spans), key=_seq)
+    cluster_id = cluster(administrator(connection)).cluster_id
     covered = {int(number): offset for number, offset in least.offsets.items()}
     return ChangesEnds(
-        topic, found.topic_id, named, found.spans, least.resolved, least.ts_ms, covered
+        topic,
+        topic_state.topic_id,
+        cluster_id,
+        topic_state.spans,
+        least.resolved,
+        least.ts_ms,
+        covered,
     )
 
 
-class Written(NamedTuple):
+class LastExecuted(NamedTuple):
     """The end of the changes: how far the log was executed.
 
     Attributes:
@@ -94,7 +96,7 @@ class Written(NamedTuple):
     after: dict[int, Change]
 
 
-def written(connection: Mapping[str, str], database: str) -> Written:
+def written(connection: Mapping[str, str], database: str) -> LastExecuted:
     """Read the end of the changes.
 
     Raises:
@@ -110,8 +112,8 @@ def written(connection: Mapping[str, str], database: str) -> Written:
         for change in each.values():
             _keep(last, change)
     if not points and any(span.low for span in spans.values()):
-        return Written(None, last)
-    return Written(max(points.values(), key=_seq, default=_NONE), last)
+        return LastExecuted(None, last)
+    return LastExecuted(max(points.values(), key=_seq, default=_NONE), last)
 
 
 def written_until(connection: Mapping[str, str], database: str) -> int | None:
@@ -127,8 +129,8 @@ def offsets_json(topic: str, offsets: Mapping[int, int]) -> str:
     """Offsets as the options startingOffsets and endingOffsets of Spark's Kafka source want
     them.
     """
-    named = {str(number): offset for number, offset in sorted(offsets.items())}
-    return msgspec.json.encode({topic: named}).decode()
+    by_partition = {str(number): offset for number, offset in sorted(offsets.items())}
+    return msgspec.json.encode({topic: by_partition}).decode()
 
 
 _NONE: Final = Resolved(0, 0, {})
@@ -147,20 +149,20 @@ def _resolved(
 
     ``after``: if given, gets the last changes after it, by partition of the log.
     """
-    found: dict[int, Resolved] = {}
+    points: dict[int, Resolved] = {}
     records = ChangeRecords(reader.topic)
-    for record in reader.backwards(spans, _WINDOW_RECORDS, found):
+    for record in reader.backwards(spans, _WINDOW_RECORDS, points):
         number = record.partition() or 0
         if after is None and record.key() is not None:
             continue
         known = records.read(number, record.offset(), record.value())
         if isinstance(known, Resolved):
-            _note(found, number, known)
+            _note(points, number, known)
             if after is not None:
                 after.pop(number, None)
         elif not (after is None or known is None or is_removal(known.transaction.total_order)):
             _keep(after.setdefault(number, {}), known)
-    return found
+    return points
 
 
 def _keep(last: dict[int, Change], change: Change) -> None:
@@ -170,6 +172,6 @@ def _keep(last: dict[int, Change], change: Change) -> None:
         last[change.source.partition] = change
 
 
-def _note(found: dict[int, Resolved], partition: int, point: Resolved) -> None:
-    if point.resolved >= found.get(partition, _NONE).resolved:
-        found[partition] = point
+def _note(points: dict[int, Resolved], partition: int, point: Resolved) -> None:
+    if point.resolved >= points.get(partition, _NONE).resolved:
+        points[partition] = point

@@ -33,8 +33,6 @@ from streamydb.records.gears import GearStatus
 if TYPE_CHECKING:
     from confluent_kafka import Message as Record
 
-__all__ = ["PRESENT_S", "Seen", "doubtful", "heard", "seen"]
-
 PRESENT_S: Final = 30.0
 """For how long a pipeline counts as running after it was heard: three beats of one that is alone.
 """
@@ -46,7 +44,7 @@ _DOUBT_S: Final = 3_600.0
 """Who was silent for longer, by the clocks, does not run: no clock is so far ahead."""
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class PresentPipeline(msgspec.Struct, frozen=True, kw_only=True):
     """A pipeline that was heard lately."""
 
     name: str
@@ -66,14 +64,13 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """Which of its gears leads; None: it has not told. A real-time gear is heard by itself, too."""
 
     def __str__(self) -> str:
-        """Return a line for people."""
         who = self.name or f"without a name (checkpoint {self.pipeline[:8]})"
         state = self.role if self.role == "leading" or self.ready else f"{self.role}, not ready"
         gear = "" if self.gear is None else f", gear {self.gear.gear}"
         return f"{who}, {state}, epoch {self.epoch}{gear}, heard {self.age_s:.1f} s ago"
 
 
-def heard(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> list[Seen]:
+def heard(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> list[PresentPipeline]:
     """Return who was heard in the last `PRESENT_S`, the leader first.
 
     Args:
@@ -83,28 +80,24 @@ def heard(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> list[Se
     """
     last, newest = _last(said, log, now_ms)
     present = [one for one in last if abs(one.age_s) <= PRESENT_S]
-    told = [_shown(one) for one in present if not _is_deposed(one, newest)]
-    return sorted(told, key=lambda one: (one.role != "leading", one.name, one.pipeline))
+    pipelines = [_shown(one) for one in present if not _is_deposed(one, newest)]
+    return sorted(pipelines, key=lambda one: (one.role != "leading", one.name, one.pipeline))
 
 
 def doubtful(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> set[str]:
-    """Return the pipelines that may run though they were not heard: a clock may be wrong.
-
-    Args:
-        said: as for `heard`, like the others.
-        log: likewise.
-        now_ms: likewise.
-    """
+    """Return the pipelines that may run though they were not heard: a clock may be wrong."""
     last, newest = _last(said, log, now_ms)
     silent = [one for one in last if abs(one.age_s) > PRESENT_S and one.age_s <= _DOUBT_S]
     return {one.pipeline for one in silent if not _is_deposed(one, newest)}
 
 
-def _last(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> tuple[list[Seen], int]:
+def _last(
+    said: Iterable[tuple[int, Message]], log: str, now_ms: int
+) -> tuple[list[PresentPipeline], int]:
     """Return the last word of each pipeline, with an age below zero if that lies ahead, and the
     highest epoch that anybody led in.
     """
-    last: dict[str, Seen] = {}
+    last: dict[str, PresentPipeline] = {}
     claimed: dict[int, str] = {}
     newest = 0
     for append_ms, message in said:
@@ -116,7 +109,7 @@ def _last(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> tuple[l
                 continue
         leads, before = not isinstance(message, Following), last.get(message.pipeline)
         newest = max(newest, message.epoch if leads else 0)
-        last[message.pipeline] = Seen(
+        last[message.pipeline] = PresentPipeline(
             name=message.name, pipeline=message.pipeline, epoch=message.epoch,
             age_s=(now_ms - append_ms) / 1000, role="leading" if leads else "following",
             resolved=getattr(message, "resolved", 0), ready=getattr(message, "ready", leads),
@@ -125,24 +118,23 @@ def _last(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> tuple[l
     return [*last.values()], newest
 
 
-def _is_deposed(one: Seen, newest: int) -> bool:
+def _is_deposed(one: PresentPipeline, newest: int) -> bool:
     return one.role == "leading" and one.epoch < newest
 
 
-def _shown(one: Seen) -> Seen:
+def _shown(one: PresentPipeline) -> PresentPipeline:
     return msgspec.structs.replace(one, age_s=max(0.0, one.age_s))
 
 
-def seen(connection: Mapping[str, str], database: str, own: Collection[str] = ()) -> list[Seen]:
+def seen(
+    connection: Mapping[str, str], database: str, own: Collection[str] = ()
+) -> list[PresentPipeline]:
     """Read the end of the control topic: who was heard lately.
 
     It listens for some seconds if a pipeline was silent by the clocks, and may be speaking all the
     same.
 
-    Args:
-        connection: settings of confluent-kafka.
-        database: its name.
-        own: pipelines that the caller knows about; they are not listened for.
+    ``own``: pipelines that the caller knows about; they are not listened for.
 
     Raises:
         ReadingError: Kafka does not answer, this user may not read the topic, or there is none.
@@ -162,7 +154,6 @@ def seen(connection: Mapping[str, str], database: str, own: Collection[str] = ()
 
 
 def _messages(records: Iterable[Record]) -> list[tuple[int, Message]]:
-    """The messages among records, each with its append time."""
     said: list[tuple[int, Message]] = []
     for record in records:
         try:

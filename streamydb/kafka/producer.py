@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -11,17 +12,128 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from functools import partial
-from typing import Any, Self
+from typing import Any, Final, NamedTuple, Self
 
 from confluent_kafka import KafkaError, KafkaException
 
-from streamydb.kafka.appends import Appended, AppendError, AppendUnknownError, encode, explain
-from streamydb.kafka.clients import LOG, ContactedProducer, appender
-from streamydb.kafka.connection import PURGE_QUEUE, Contact
+from streamydb.errors import INVALID_JSON, REJECTED_CODES, TRANSACTION_TOO_LARGE, StreamyError
+from streamydb.kafka.clients import LOG, UNKNOWN_PARTITION, UNKNOWN_TOPIC, KafkaAppender, appender
+from streamydb.kafka.connection import PURGE_QUEUE, ConnectionState
 from streamydb.kafka.names import TopicNames
+from streamydb.limits import TRANSACTION_BYTES_MAX
+from streamydb.records import Marker, Rejection, decode
 from streamydb.settings import Settings
 
-__all__ = ["OnDelivery", "Producer"]
+_NEVER_APPENDED: Final = {
+    PURGE_QUEUE, UNKNOWN_PARTITION, UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_MSG,
+    KafkaError.INVALID_MSG_SIZE, KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP,
+    KafkaError.INVALID_REQUIRED_ACKS, KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.POLICY_VIOLATION,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+}  # fmt: skip
+"""Dropped unsent, or refused before the broker writes. After any other error a record may be there.
+
+A broker whose disk is full, say, tells "unknown error", and may have written some of a batch.
+"""
+
+
+class AppendError(StreamyError):
+    """A transaction was not appended."""
+
+
+class TransactionRefusedError(AppendError):
+    """A record that would be rejected in the log is not written to it.
+
+    Attributes:
+        code: the reason code that its result would have.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class AppendUnknownError(AppendError):
+    """It is not known whether a transaction was appended; appending it again is safe."""
+
+
+class Appended(NamedTuple):
+    """The place of a transaction in the log, and when the broker appended it (ms since 1970)."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+def encode(transaction: bytes | Mapping[str, Any], *, validate: bool = True) -> bytes:
+    """Return a transaction's record, checked unless `validate` is False.
+
+    Raises:
+        TransactionRefusedError: it would be rejected in the log.
+    """
+    value = transaction if isinstance(transaction, bytes) else _to_json(transaction)
+    if not validate:
+        return value
+    if len(value) > TRANSACTION_BYTES_MAX:
+        raise _too_large(len(value))
+    decoded = decode(value)
+    if isinstance(decoded, Rejection):
+        shown_id = "" if decoded.id is None else f" {decoded.id!r}"
+        msg = f"transaction{shown_id} refused, {decoded.code}: {REJECTED_CODES[decoded.code]}"
+        raise TransactionRefusedError(decoded.code, msg)
+    if isinstance(decoded, Marker):
+        msg = "the record is an epoch marker; only sequencers write those"
+        raise TransactionRefusedError("invalid-transaction", msg)
+    return value
+
+
+def _to_json(transaction: Mapping[str, Any]) -> bytes:
+    """Encode a mapping, strictly: nothing that JSON lacks is turned into something else."""
+    try:
+        text = json.dumps(transaction, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        return text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        msg = f"the transaction cannot be written as JSON: {error}"
+        raise TransactionRefusedError(INVALID_JSON, msg) from error
+
+
+def _too_large(size: int) -> TransactionRefusedError:
+    size_text = f"{size} bytes, " if size else ""
+    msg = f"the transaction has {size_text}more than {TRANSACTION_BYTES_MAX} bytes: split it"
+    return TransactionRefusedError(TRANSACTION_TOO_LARGE, msg)
+
+
+def explain(
+    error: KafkaError, topic: str, size: int, connections: ConnectionState, *, sent: bool = True
+) -> AppendError:
+    """Turn Kafka's error into one that says what to do.
+
+    Args:
+        error: what the client library says of a record.
+        topic: the log.
+        size: the record's bytes; 0 if that is not known.
+        connections: of the client; it knows why the brokers refuse us, if they do, and which error
+            ended the client, so that what it had not sent yet was dropped.
+        sent: False if the client did not take the record.
+    """
+    known = not sent or error.code() in _NEVER_APPENDED
+    error = connections.cause(error)
+    code, text = error.code(), f"{topic}: {error.str()}"
+    if code == KafkaError.MSG_SIZE_TOO_LARGE:
+        return _too_large(size)
+    if not known:
+        text = connections.refusal or text
+        msg = f"{text}; it may be in the log or not: append the same bytes again"
+        return AppendUnknownError(msg)
+    if code == UNKNOWN_PARTITION:
+        return AppendError(f"{text}; the topic has fewer partitions")
+    if code in (UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART):
+        database = topic.removesuffix(".transactions")
+        return AppendError(f"{text}; run `streamydb create --database {database}`")
+    if "authorization failed" in text:
+        return AppendError(f"{text}; grant this user the rights of its role (`streamydb acls`)")
+    return AppendError(text)
+
 
 _LOG = logging.getLogger("streamydb")
 
@@ -67,14 +179,13 @@ class Producer:
         linger_ms: float = 2,
         validate: bool = True,
     ) -> None:
-        """Connect in the background; the first append tells whether that worked."""
         self._topic = TopicNames(settings.database).transactions
         self._timeout_s = timeout_s
         self._validate = validate
         timing = {"linger.ms": linger_ms, "message.timeout.ms": round(timeout_s * 1000)}
         self._connect = partial(appender, settings.client_config(), {**LOG, **timing}, self._topic)
         self._dropped: deque[Callable[[], None]] = deque()
-        self._client: ContactedProducer = self._connect()
+        self._client: KafkaAppender = self._connect()
         self._replacing = threading.Lock()
         self._stop = threading.Event()
         self._wake = threading.Event()  # something is under way, or this is closed
@@ -107,7 +218,7 @@ class Producer:
         try:
             return future.result(waited)
         except FutureTimeoutError:
-            refusal = self._client.contact.refusal
+            refusal = self._client.connections.refusal
             why = f" ({refusal})" if refusal else ""
             msg = f"{self._topic}: no answer within {waited:g} s{why}; append the same bytes again"
             raise AppendUnknownError(msg) from None
@@ -170,9 +281,9 @@ class Producer:
         if self._stop.is_set():
             return False
         client = self._client
-        told = self._telling(on_delivery, client.contact)
+        callback = self._telling(on_delivery, client.connections)
         try:
-            client.produce(self._topic, value, on_delivery=told, **_beside(headers))
+            client.produce(self._topic, value, on_delivery=callback, **_beside(headers))
         except (BufferError, KafkaException):
             return False
         self._wake_up()
@@ -218,15 +329,13 @@ class Producer:
             self._thread.join()
 
     def __enter__(self) -> Self:
-        """Return the producer itself."""
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Close."""
         self.close()
 
     def _telling(
-        self, on_delivery: OnDelivery, contact: Contact
+        self, on_delivery: OnDelivery, connections: ConnectionState
     ) -> Callable[[KafkaError | None, Any], None]:
         """Return the callback for the client library that reports the fate of a record.
 
@@ -240,7 +349,7 @@ class Producer:
                 return
             try:
                 if error is not None:
-                    on_delivery(None, explain(error, self._topic, 0, contact))
+                    on_delivery(None, explain(error, self._topic, 0, connections))
                 else:
                     stamp = message.timestamp()[1]
                     on_delivery(Appended(message.partition(), message.offset(), stamp), None)
@@ -273,9 +382,9 @@ class Producer:
         fatal = 0
         while True:
             client = self._client
-            told = self._telling(on_delivery, client.contact)
+            callback = self._telling(on_delivery, client.connections)
             try:
-                client.produce(self._topic, value, key, on_delivery=told, **more)
+                client.produce(self._topic, value, key, on_delivery=callback, **more)
             except BufferError:
                 if time.monotonic() > deadline:
                     msg = f"{self._topic}: the broker has taken nothing for {self._timeout_s:g} s"
@@ -285,14 +394,14 @@ class Producer:
                 fatal += 1
                 if not error.args[0].fatal() or fatal > _FATAL_MAX:
                     refused, size = error.args[0], len(value)
-                    refusal = explain(refused, self._topic, size, client.contact, sent=False)
+                    refusal = explain(refused, self._topic, size, client.connections, sent=False)
                     raise refusal from error
                 self._replace(client)
             else:
                 self._wake_up()
                 return
 
-    def _replace(self, broken: ContactedProducer) -> None:
+    def _replace(self, broken: KafkaAppender) -> None:
         """Continue with a new client after an error that ends the old one, such as being fenced.
 
         Those whose records the old one drops are told so when there is the new one: they may append
@@ -318,11 +427,9 @@ class Producer:
             self._tell_dropped(dropped)
 
     def _wake_up(self) -> None:
-        """Have the callbacks served at once."""
         if not self._wake.is_set():
             self._wake.set()
 
 
 def _beside(headers: Mapping[str, bytes] | None) -> dict[str, Any]:
-    """Headers as an argument of the client; none are none."""
     return {"headers": dict(headers)} if headers else {}

@@ -82,23 +82,16 @@ class TopicReader:
     """
 
     def __init__(self, connection: Mapping[str, str], topic: str) -> None:
-        """Prepare to read; nothing is asked of the broker yet.
-
-        Args:
-            connection: connection settings for confluent-kafka (`Settings.client_config()`).
-            topic: the topic's full name.
-        """
+        """Prepare to read; nothing is asked of the broker yet."""
         self.topic = topic
         self.positions: dict[int, int] = {}
         self._bootstrap = connection["bootstrap.servers"]
         self._consumer = reader(connection, WHOLE_TOPICS, eof=True)
 
     def __enter__(self) -> Self:
-        """The reader itself."""
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        """Close the connection."""
         self._consumer.close()
 
     def partitions(self) -> list[int]:
@@ -108,12 +101,12 @@ class TopicReader:
             ReadingError: the broker does not answer, or the topic does not exist.
         """
         try:
-            found = metadata(self._consumer, self.topic, REQUEST_TIMEOUT_S)
+            cluster = metadata(self._consumer, self.topic, REQUEST_TIMEOUT_S)
         except RefusedError as error:
             raise ReadingError(str(error)) from error
         except KafkaException as error:
             raise self._unreachable(error.args[0]) from error
-        topic = found.topics[self.topic]
+        topic = cluster.topics[self.topic]
         if topic.error is not None:
             if topic.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise self._forbidden()
@@ -186,8 +179,7 @@ class TopicReader:
     def last(self, records: int) -> Iterator[Message]:
         """The last records of the topic, each partition's in order, up to its end as it is now.
 
-        Args:
-            records: how many of each partition, at the most; gaps count.
+        ``records``: how many of each partition, at the most; gaps count.
 
         Raises:
             ReadingError: as `partitions` and `until`.
@@ -249,14 +241,12 @@ class TopicReader:
         return Span(low, high)
 
     def _forbidden(self) -> ReadingError:
-        """The error to raise when this user lacks the right."""
         return ReadingError(
             f"this user may not read {self.topic} at {self._bootstrap}: grant it the rights of its "
             "role (`streamydb acls`)"
         )
 
     def _unreachable(self, error: KafkaError) -> ReadingError:
-        """The error to raise when the broker does not serve us."""
         return ReadingError(
             f"the Kafka broker at {self._bootstrap} did not answer about {self.topic} "
             f"({error.str()}): start it (`streamydb up`) or name another one with --bootstrap"

@@ -5,29 +5,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 
-from streamydb.kafka.clients import PARTITION_EOF
-from streamydb.kafka.connection import RefusedError, metadata, watermarks
+from streamydb.kafka.clients import (
+    FOLLOWING,
+    NEXT_RECORDS,
+    PARTITION_EOF,
+    UNKNOWN_PARTITION,
+    reader,
+)
+from streamydb.kafka.connection import RefusedError, metadata, passes, watermarks
 from streamydb.kafka.errors import KafkaUnavailableError
+from streamydb.settings import Settings
 
 __all__ = [
-    "REQUEST_S",
-    "Message",
-    "SpanReader",
-    "add_partition",
-    "assign",
-    "assign_ends",
-    "at_end",
-    "offsets_at",
-    "pause",
-    "receive",
-    "resume",
-    "seek",
-    "spans",
+    "REQUEST_S", "Message", "NextRecord", "NextRecords", "SpanReader", "TopicEnds", "add_partition",
+    "assign", "assign_ends", "at_end", "offsets_at", "pause", "receive", "resume", "seek", "spans",
 ]  # fmt: skip
 
 REQUEST_S: Final = 5.0
@@ -106,17 +105,17 @@ def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
     except RefusedError as error:
         raise KafkaUnavailableError(str(error)) from error
     except KafkaException as error:
-        said = consumer.contact.told(error)
+        said = consumer.connections.reason(error)
         raise KafkaUnavailableError(f"{topic}: {said}") from error
 
 
 def _spans(consumer: Any, topic: str, timeout_s: float) -> dict[int, tuple[int, int]]:
-    found = metadata(consumer, topic, timeout_s).topics[topic]
-    if found.error is not None:
-        raise KafkaException(found.error)
+    description = metadata(consumer, topic, timeout_s).topics[topic]
+    if description.error is not None:
+        raise KafkaException(description.error)
     return {
         number: watermarks(consumer, topic, number, timeout_s)
-        for number in sorted(found.partitions)
+        for number in sorted(description.partitions)
     }
 
 
@@ -129,12 +128,12 @@ def offsets_at(consumer: Any, topic: str, ts_ms: int) -> dict[int, int]:
     known = spans(consumer, topic)
     asked = [TopicPartition(topic, number, max(0, ts_ms)) for number in known]
     try:
-        found = consumer.offsets_for_times(asked, timeout=REQUEST_S)
+        places = consumer.offsets_for_times(asked, timeout=REQUEST_S)
     except KafkaException as error:
         raise KafkaUnavailableError(f"{topic}: {error.args[0].str()}") from error
-    if failed := [place.error for place in found if place.error is not None]:
+    if failed := [place.error for place in places if place.error is not None]:
         raise KafkaUnavailableError(f"{topic}: {failed[0].str()}")
-    return {p.partition: p.offset if p.offset >= 0 else known[p.partition][1] for p in found}
+    return {p.partition: p.offset if p.offset >= 0 else known[p.partition][1] for p in places}
 
 
 class SpanReader:
@@ -148,10 +147,8 @@ class SpanReader:
     def __init__(self, consumer: Any, topic: str, offsets: Mapping[int, tuple[int, int]]) -> None:
         """Assign the partitions.
 
-        Args:
-            consumer: one that tells of ends (`eof`).
-            topic: the topic's name.
-            offsets: first offset and end of each partition; an empty span is read already.
+        ``consumer``: one that tells of ends (`eof`). ``offsets``: first offset and end of each
+        partition; an empty span is read already.
         """
         self._consumer = consumer
         self.positions = {number: start for number, (start, _) in offsets.items()}
@@ -174,3 +171,137 @@ class SpanReader:
                 self.positions[number] = max(self.positions[number], min(position, end))
                 if position >= end:
                     del self.unread[number]
+
+
+_RETRY_S: Final = 0.05
+
+
+class TopicEnds:
+    """Asks for the ends of topics; connects in the background. Not for several threads at once.
+
+    A reader needs half of the processor time for this that a client for administration does.
+    """
+
+    def __init__(self, connection: Mapping[str, str]) -> None:
+        self._consumer: Any = reader(connection, FOLLOWING)
+
+    def look(self, topic: str, known: Sequence[int] = ()) -> dict[int, int]:
+        """Return the ends of these partitions of a topic; of all, if none are given.
+
+        One without a leader is waited for.
+
+        Raises:
+            KafkaUnavailableError: Kafka does not answer or refuses, or a leader does not come.
+        """
+        until_s = time.monotonic() + REQUEST_S
+        while (found := self._ask(topic, known)) is None:
+            if time.monotonic() > until_s:
+                raise KafkaUnavailableError(f"{topic}: a partition has no leader")
+            time.sleep(_RETRY_S)
+        return found
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._consumer.close()
+
+    def _ask(self, topic: str, known: Sequence[int]) -> dict[int, int] | None:
+        """Ask for the ends; None if the same question may be answered a moment later."""
+        try:
+            numbers = known or self._numbers(topic)
+            places = [TopicPartition(topic, number, OFFSET_END) for number in numbers]
+            ends = self._consumer.offsets_for_times(places, timeout=REQUEST_S)
+        except KafkaException as error:
+            if _may_pass(error.args[0]):
+                return None
+            raise KafkaUnavailableError(f"{topic}: its ends cannot be had") from error
+        faults = [each.error for each in ends if each.error is not None]
+        if any(error.code() == UNKNOWN_PARTITION for error in faults):
+            with suppress(KafkaException):  # it asks about the topic anew: it has grown
+                self._consumer.list_topics(topic, timeout=REQUEST_S)
+        if any(map(_may_pass, faults)):
+            return None
+        if faults or any(each.offset < 0 for each in ends):
+            raise KafkaUnavailableError(f"{topic}: its ends were not told")
+        return {each.partition: each.offset for each in ends}
+
+    def _numbers(self, topic: str) -> tuple[int, ...]:
+        description = self._consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
+        if description.error is not None or not description.partitions:
+            raise KafkaException(description.error or KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        return tuple(description.partitions)
+
+
+def _may_pass(error: KafkaError) -> bool:
+    """Return True for what a leader answers that changes or comes back, or is not known yet."""
+    return error.code() == UNKNOWN_PARTITION or passes(KafkaException(error))
+
+
+_NEXT_POLL_S: Final = 0.1
+_NEXT_BATCH: Final = 100
+
+
+class NextRecord(NamedTuple):
+    """The offset of the next record of a partition, or of the partition's end if there is none.
+
+    ``ts_ms``: when the record was appended. ``value``: what it holds.
+    """
+
+    offset: int
+    found: bool
+    ts_ms: int = 0
+    value: bytes = b""
+
+
+class NextRecords:
+    """Reads a topic at places; connects at the first question, and stays connected.
+
+    Records of Kafka transactions that were aborted are records, as they are for the pipeline.
+    """
+
+    def __init__(self, settings: Settings, topic: str) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._lock = threading.Lock()
+        self._consumer: Any = None
+
+    def find(self, places: Mapping[int, int]) -> dict[int, NextRecord]:
+        """Return the first record at or after each place; waits for Kafka, for a bounded time.
+
+        Raises:
+            KafkaUnavailableError: Kafka does not answer.
+        """
+        with self._lock:
+            try:
+                return self._find(places)
+            except KafkaException as error:
+                raise KafkaUnavailableError(f"{self._topic}: {error.args[0].str()}") from error
+
+    def close(self) -> None:
+        """Disconnect."""
+        with self._lock:
+            if self._consumer is not None:
+                self._consumer.close()
+                self._consumer = None
+
+    def _find(self, places: Mapping[int, int]) -> dict[int, NextRecord]:
+        if self._consumer is None:
+            self._consumer = reader(self._settings.client_config(), NEXT_RECORDS, eof=True)
+        consumer = self._consumer
+        assign(consumer, self._topic, places)
+        records: dict[int, NextRecord] = {}
+        ends_s = time.monotonic() + REQUEST_S
+        try:
+            while len(records) < len(places) and time.monotonic() < ends_s:
+                for message in receive(consumer, _NEXT_BATCH, _NEXT_POLL_S):
+                    number = message.partition()
+                    if message.error() is None:
+                        _, ts_ms = message.timestamp()
+                        value = message.value() or b""
+                        records.setdefault(number, NextRecord(message.offset(), True, ts_ms, value))
+                    elif at_end(message):
+                        records.setdefault(number, NextRecord(message.offset(), found=False))
+        finally:
+            consumer.unassign()
+        if not records:
+            raise KafkaUnavailableError(f"{self._topic} cannot be read")
+        return records

@@ -18,8 +18,6 @@ from streamydb.kafka.receiving import assign_ends, receive
 from streamydb.records import Result, decode_result
 from streamydb.settings import Settings
 
-__all__ = ["ResultReader", "ResultTimeoutError"]
-
 REMEMBERED: Final = 100_000
 """How many results are kept for those who ask later."""
 
@@ -65,7 +63,6 @@ class ResultReader:
         patience_s: float = _TIMEOUT_S,
         look: Callable[[], object] = lambda: None,
     ) -> None:
-        """Take note of the end of the topic and start to follow it."""
         self._topic = TopicNames(settings.database).results
         self._remembered = remembered
         self._look = look
@@ -88,15 +85,15 @@ class ResultReader:
         place = (partition, offset)
         with self._came:
             self._wait_for(place, timeout_s)
-            found = self._results.get(place)
-        if found is not None:
-            return found
+            result = self._results.get(place)
+        if result is not None:
+            return result
         if self._stop.is_set():
             raise ResultTimeoutError("the reader of results was closed")
-        shown = f" ({self.error})" if self.error else ""
+        error_text = f" ({self.error})" if self.error else ""
         raise ResultTimeoutError(
             f"no result for partition {partition}, offset {offset} in {self._topic} within "
-            f"{timeout_s:g} s{shown}; it may still come. Is the pipeline running (`streamydb "
+            f"{timeout_s:g} s{error_text}; it may still come. Is the pipeline running (`streamydb "
             "status`)?"
         )
 
@@ -122,15 +119,12 @@ class ResultReader:
         self._consumer.close()
 
     def __enter__(self) -> Self:
-        """Return the reader itself."""
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Close."""
         self.close()
 
     def _assign_ends(self, patience_s: float) -> None:
-        """Be assigned all partitions, each from its present end on."""
         try:
             assign_ends(self._consumer, [self._topic], patience_s)
         except RefusedError:
@@ -145,7 +139,6 @@ class ResultReader:
             raise StreamyError(msg) from error
 
     def _run(self) -> None:
-        """Follow the topic until closed."""
         while not self._stop.is_set():
             messages = receive(self._consumer, _BATCH, _POLL_S)
             if messages:
@@ -155,7 +148,6 @@ class ResultReader:
                     self._came.notify_all()
 
     def _take(self, message: Any) -> None:
-        """Take in one record or error."""
         error = message.error()
         if error is not None:
             self.error = error.str()

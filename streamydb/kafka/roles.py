@@ -24,8 +24,6 @@ from streamydb.kafka.admin import answers
 from streamydb.kafka.clients import administrator
 from streamydb.kafka.names import TopicNames
 
-__all__ = ["ROLES", "AccessRole", "Grant", "apply", "commands", "grants"]
-
 
 class AccessRole(NamedTuple):
     """A part of a database, or a kind of user.
@@ -44,7 +42,7 @@ class AccessRole(NamedTuple):
     writers: tuple[str, ...] = ()
 
 
-class Grant(NamedTuple):
+class AccessGrant(NamedTuple):
     """One allowed operation."""
 
     resource: str
@@ -164,22 +162,24 @@ _TYPES: Final = {
 _GROUPS: Final = "streamydb"
 
 
-def grants(database: str, role: str) -> list[Grant]:
+def grants(database: str, role: str) -> list[AccessGrant]:
     """Return what a role needs on a database.
 
     Raises:
         KeyError: there is no such role.
     """
-    wanted = ROLES[role]
+    access = ROLES[role]
     TopicNames(database)  # refuses a name that is none
-    found = [
-        Grant("topic", f"{database}.{topic.rstrip('*')}", operation, topic.endswith("*"))
-        for topic, operations in wanted.topics.items()
+    all_grants = [
+        AccessGrant("topic", f"{database}.{topic.rstrip('*')}", operation, topic.endswith("*"))
+        for topic, operations in access.topics.items()
         for operation in operations
     ]
-    for kind, operations in (("group", wanted.groups), ("transactional-id", wanted.writers)):
-        found += [Grant(kind, _GROUPS, operation, prefixed=True) for operation in operations]
-    return found
+    for kind, operations in (("group", access.groups), ("transactional-id", access.writers)):
+        all_grants += [
+            AccessGrant(kind, _GROUPS, operation, prefixed=True) for operation in operations
+        ]
+    return all_grants
 
 
 def commands(bootstrap: str, database: str, role: str, principal: str) -> list[str]:
@@ -201,26 +201,24 @@ def commands(bootstrap: str, database: str, role: str, principal: str) -> list[s
 
 
 def apply(client_config: Mapping[str, str], database: str, role: str, principal: str) -> int:
-    """Grant a role to a principal ("User:alice"); return how many operations. Repeatable.
+    """AccessGrant a role to a principal ("User:alice"); return how many operations. Repeatable.
 
     Raises:
         TopicsError: the cluster refuses, has no authorizer, or does not answer.
     """
-    wanted = {_binding(grant, principal): _said(grant) for grant in grants(database, role)}
+    bindings = {_binding(grant, principal): _said(grant) for grant in grants(database, role)}
     admin = administrator(client_config)
-    asked = admin.create_acls(list(wanted))
-    answers({wanted[each]: done for each, done in asked.items()}, f"let {principal}")
-    return len(wanted)
+    asked = admin.create_acls(list(bindings))
+    answers({bindings[each]: done for each, done in asked.items()}, f"let {principal}")
+    return len(bindings)
 
 
-def _said(grant: Grant) -> str:
-    """An operation in words."""
+def _said(grant: AccessGrant) -> str:
     names = f"{grant.resource}s that begin with" if grant.prefixed else grant.resource
     return f"{grant.operation} {names} {grant.name}"
 
 
-def _binding(grant: Grant, principal: str) -> AclBinding:
-    """An operation as Confluent's client takes it."""
+def _binding(grant: AccessGrant, principal: str) -> AclBinding:
     pattern = ResourcePatternType.PREFIXED if grant.prefixed else ResourcePatternType.LITERAL
     return AclBinding(
         _TYPES[grant.resource],

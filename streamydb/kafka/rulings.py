@@ -23,8 +23,6 @@ from streamydb.records.ruling_records import (
 )
 from streamydb.records.rulings import Book, Fault, Rulings, ruling_of
 
-__all__ = ["RulingTopic", "RulingsError", "aborted_before", "rulings"]
-
 
 class RulingsError(StreamyError):
     """A ruling could not be written."""
@@ -33,18 +31,12 @@ class RulingsError(StreamyError):
 class RulingTopic:
     """`<db>.rulings`, read and written by one pipeline.
 
-    Args:
-        connection: settings of confluent-kafka.
-        database: its name.
-        log_id: Kafka's id of its log.
-        begins: where rules begin in it.
-
+    ``begins``: where rules begin in it.
     """
 
     def __init__(
         self, connection: Mapping[str, str], database: str, log_id: str, begins: Begins
     ) -> None:
-        """Nothing is read yet."""
         self._connection = connection
         self._names = TopicNames(database)
         self._log = log_id
@@ -144,7 +136,7 @@ def aborted_before(connection: Mapping[str, str], database: str) -> list[Fault]:
     """Return the faults that the dead letters tell of, where the rulings were deleted: letters are
     kept for good.
     """
-    found = []
+    faults = []
     with TopicReader(connection, TopicNames(database).deadletters) as reader:
         for record in reader.whole():
             value = record.value() or b""
@@ -157,7 +149,7 @@ def aborted_before(connection: Mapping[str, str], database: str) -> list[Fault]:
                     raise
                 continue  # something else has written it
             if letter.code == INTERNAL:
-                named, shown = letter.id is not None, letter.payload is not None
+                has_id, has_payload = letter.id is not None, letter.payload is not None
                 place = letter.source.partition, letter.source.offset
-                found.append(Fault(*place, letter.error or "", named, named, shown))
-    return found
+                faults.append(Fault(*place, letter.error or "", has_id, has_id, has_payload))
+    return faults

@@ -11,13 +11,11 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from streamydb.errors import RecordError, StreamyError
-from streamydb.kafka.clients import MESSAGES, SHARED, ContactedConsumer, appender, reader
+from streamydb.kafka.clients import MESSAGES, SHARED, KafkaReader, appender, reader
 from streamydb.kafka.connection import watermarks
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.receiving import assign, receive
 from streamydb.records.control import Message, decode_message, encode_message
-
-__all__ = ["MESSAGES_MAX", "DigestRecord", "SharedTopics", "SharedTopicsError"]
 
 MESSAGES_MAX: Final = 500_000
 """So many of the last messages are read for who leads: half a day of a leader with a standby, of
@@ -55,10 +53,7 @@ class SharedTopics:
     def __init__(self, connection: Mapping[str, str], database: str, *told: str) -> None:
         """Connect in the background; the control topic is read from its beginning, or `begin_at`.
 
-        Args:
-            connection: settings of confluent-kafka.
-            database: its name.
-            told: the feedback topics that `tell` will append to.
+        ``told``: the feedback topics that `tell` will append to.
         """
         self._names = TopicNames(database)
         kind = {**MESSAGES, "message.timeout.ms": _GIVEN_UP_MS}
@@ -66,7 +61,7 @@ class SharedTopics:
         self._producer = self._connect()
         self._connection = connection
         self._consumer = reader(connection, SHARED, on_error=self._note)
-        self._digests: ContactedConsumer | None = None
+        self._digests: KafkaReader | None = None
         self.silent = False
         self._reads = False
 
@@ -100,8 +95,8 @@ class SharedTopics:
     def position(self) -> int:
         """The offset of the next control record to be read."""
         self._begin_reading()
-        found = self._consumer.position([TopicPartition(self._names.control, 0)])
-        return max(0, int(found[0].offset))
+        positions = self._consumer.position([TopicPartition(self._names.control, 0)])
+        return max(0, int(positions[0].offset))
 
     def poll(self, timeout_s: float) -> list[Message]:
         """Messages that have come, waiting for the first."""
@@ -137,12 +132,12 @@ class SharedTopics:
         """Digests that have come since `read_digests`; some of them, if they are many."""
         if self._digests is None:
             return []
-        found = [each for each in self._digests.consume(_BATCH, 0) if each.error() is None]
-        if found:
+        records = [each for each in self._digests.consume(_BATCH, 0) if each.error() is None]
+        if records:
             self.silent = False
         return [
             DigestRecord(each.key(), each.value(), each.offset() or 0, each.timestamp()[1])
-            for each in found
+            for each in records
         ]
 
     def say(self, message: Message) -> None:
@@ -166,7 +161,7 @@ class SharedTopics:
 
         def delivered(error: KafkaError | None, record: Any) -> None:
             if error is not None:
-                failed.append(self._producer.contact.cause(error))
+                failed.append(self._producer.connections.cause(error))
             else:
                 written.append(record.offset())
 
@@ -176,8 +171,8 @@ class SharedTopics:
             self._producer.poll(0.05)
         if not written:
             why = KafkaException(failed[0]) if failed else TimeoutError()
-            told = ", ".join(error.str() for error in failed) or "no answer"
-            raise SharedTopicsError(f"{topic} took no record: {told}") from why
+            reasons = ", ".join(error.str() for error in failed) or "no answer"
+            raise SharedTopicsError(f"{topic} took no record: {reasons}") from why
         return written[0]
 
     def _append(self, topic: str, value: bytes, **beside: Any) -> None:

@@ -11,23 +11,17 @@ import logging
 from streamydb.errors import RecordError
 from streamydb.records import Change, Resolved, decode_change, is_strange_change
 
-__all__ = ["ChangeRecords", "Strangers"]
-
 _log = logging.getLogger(__name__)
 
 
 class Strangers:
     """Counts such records of one topic.
 
-    Args:
-        topic: its name.
-
     Attributes:
         count: how many were passed over.
     """
 
     def __init__(self, topic: str) -> None:
-        """None has come yet."""
         self._topic = topic
         self.count = 0
 

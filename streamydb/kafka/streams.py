@@ -23,7 +23,6 @@ class StreamOrder:
     """Takes the records of a topic as they come; gives those of one stream, each once."""
 
     def __init__(self, stream: str, after: tuple[int, int] = (0, 0)) -> None:
-        """Begin after the place (seq, index)."""
         self.place = after
         self._stream = stream.encode()
 
@@ -35,11 +34,11 @@ class StreamOrder:
         """
         if key != self._stream:
             return None
-        found = decode_emitted(value)
-        if (found.seq, found.index) <= self.place:
+        record = decode_emitted(value)
+        if (record.seq, record.index) <= self.place:
             return None
-        self.place = found.seq, found.index
-        return found
+        self.place = record.seq, record.index
+        return record
 
 
 def follow(
@@ -52,12 +51,8 @@ def follow(
 ) -> Iterator[Emitted]:
     """The records of a stream from the beginning, or after a place, for ever or to its end.
 
-    Args:
-        connection: settings for confluent-kafka, as `Settings.client_config()` has them.
-        database: the database's name.
-        stream: `module.stream`.
-        after: (seq, index) of the last record that is known.
-        end: stop at the end that the topic has now.
+    ``stream``: `module.stream`. ``after``: (seq, index) of the last record that is known. ``end``:
+    stop at the end that the topic has now.
 
     Raises:
         ReadingError: there is no such topic, or the broker does not answer.
@@ -70,6 +65,6 @@ def follow(
             if is_strange_emission(message.value()):
                 strangers.pass_over(message.partition(), message.offset())
                 continue
-            found = order.take(message.key(), message.value())
-            if found is not None:
-                yield found
+            record = order.take(message.key(), message.value())
+            if record is not None:
+                yield record

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
-from streamydb.kafka.admin import TopicDescription, TopicsError
-from streamydb.kafka.clients import COPY_RECORD_BYTES_MAX
+from streamydb.kafka.admin import TopicDescription, TopicsError, cluster, describe_topics
+from streamydb.kafka.clients import COPY_RECORD_BYTES_MAX, administrator
 from streamydb.kafka.names import TopicNames
 from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
-
-__all__ = [
-    "COMPRESSION", "LEFT_LOADING", "LOADING", "RECORD_BYTES_MAX", "STAMPS", "UNPACKED", "TopicPlan",
-    "check_bounds", "connect_plan", "plans_of", "refuse_differences",
-]  # fmt: skip
 
 RECORD_BYTES_MAX = 1_048_588
 """`max.message.bytes` of every topic: the largest batch of records that a broker takes."""
@@ -117,17 +113,17 @@ def check_bounds(
         ("replication", replication, 32767),
         ("min_insync", min_insync, replication),
     )
-    for what, number, most in bounds:
-        if not 1 <= number <= most:
-            msg = f"{what} must be between 1 and {most}, not {number}"
+    for what, number, upper_bound in bounds:
+        if not 1 <= number <= upper_bound:
+            msg = f"{what} must be between 1 and {upper_bound}, not {number}"
             raise ValueError(msg)
 
 
-def refuse_differences(plans: Iterable[TopicPlan], found: Mapping[str, TopicDescription]) -> None:
+def refuse_differences(plans: Iterable[TopicPlan], topics: Mapping[str, TopicDescription]) -> None:
     """Raise an error that lists how existing topics differ from their plans."""
     lines = []
     for plan in plans:
-        topic = found.get(plan.name)
+        topic = topics.get(plan.name)
         if topic is not None:
             lines += [f"{plan.name}: {line}" for line in _differences(plan, topic)]
     if lines:
@@ -141,7 +137,6 @@ def refuse_differences(plans: Iterable[TopicPlan], found: Mapping[str, TopicDesc
 
 
 def _differences(plan: TopicPlan, topic: TopicDescription) -> Iterator[str]:
-    """Name the differences between a plan and a topic."""
     grown = plan.name.endswith(".results") and topic.partitions > plan.partitions
     if topic.partitions != plan.partitions and not grown:
         yield f"partitions: {topic.partitions}, asked for {plan.partitions}"
@@ -152,8 +147,77 @@ def _differences(plan: TopicPlan, topic: TopicDescription) -> Iterator[str]:
             continue  # the pipeline's start mends it
         if name == COMPRESSION:
             continue  # `streamydb doctor` names the command
-        found = topic.settings.get(name)
-        if found != value:
-            is_loading = (name, found) == (STAMPS, LOADING) and plan.name.endswith(".transactions")
-            told = f" ({LEFT_LOADING})" if is_loading else ""
-            yield f"{name}: {found}, asked for {value}{told}"
+        value_now = topic.settings.get(name)
+        if value_now != value:
+            is_loading = (name, value_now) == (STAMPS, LOADING) and plan.name.endswith(
+                ".transactions"
+            )
+            advice = f" ({LEFT_LOADING})" if is_loading else ""
+            yield f"{name}: {value_now}, asked for {value}{advice}"
+
+
+_COPIES: Final = 3
+_INSYNC: Final = 2
+
+
+class Copies(NamedTuple):
+    """The copies of each topic, those that must have a record, and the brokers there are."""
+
+    replication: int
+    min_insync: int
+    brokers: int
+
+    @property
+    def danger(self) -> str | None:
+        """Say what one lost disk would do, where the cluster could do better; else None."""
+        if self.brokers < _COPIES or (self.replication >= _COPIES and self.min_insync >= _INSYNC):
+            return None
+        return (
+            f"this cluster has {self.brokers} brokers, and the database has replication "
+            f"{self.replication} and min.insync.replicas {self.min_insync}: an acknowledged "
+            "transaction may be on one disk only, and is gone with it. Create databases with "
+            f"--replication {_COPIES} --min-insync {_INSYNC}; `streamydb doctor` names the "
+            "commands for one that exists"
+        )
+
+
+def choose(
+    brokers: int, replication: int | None, min_insync: int | None, log: TopicDescription | None
+) -> Copies:
+    """Return what was asked for; for the rest what the log has; for a new log the best there is.
+
+    That is three copies, two of which must have a record, from three brokers on; one on fewer.
+
+    Raises:
+        TopicsError: more copies must have a record than there are.
+    """
+    copies = replication
+    if copies is None:
+        best = _COPIES if brokers >= _COPIES else 1
+        copies = best if log is None else log.replication
+    needed = min_insync
+    if needed is None and log is not None and copies == log.replication:
+        needed = int(log.settings.get("min.insync.replicas", 1))
+    if needed is None:
+        needed = _INSYNC if copies >= _COPIES else 1
+    if needed > copies:
+        msg = (
+            f"min_insync {needed} is above replication {copies} (on {brokers} brokers): no record "
+            "could ever be acknowledged; ask for more copies, too"
+        )
+        raise TopicsError(msg)
+    return Copies(copies, needed, brokers)
+
+
+def copies_for(
+    client_config: Mapping[str, str], database: str, replication: int | None, min_insync: int | None
+) -> Copies:
+    """Choose the copies of a database on this cluster; None: it was not asked for.
+
+    Raises:
+        TopicsError: Kafka does not answer, or the two contradict each other.
+    """
+    admin = administrator(client_config)
+    name = TopicNames(database).transactions
+    log = describe_topics(admin, [name]).get(name)
+    return choose(len(cluster(admin).brokers), replication, min_insync, log)

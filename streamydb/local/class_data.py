@@ -23,8 +23,6 @@ from pathlib import Path
 from streamydb.local.jars import cache_folder, spark_jars
 from streamydb.local.java import find_java
 
-__all__ = ["TRAINING", "archive", "java_options"]
-
 TRAINING = "STREAMYDB_CLASS_DATA_TRAINING"
 """Names the folder into which the JVMs write their archives as they end, while they are made."""
 
@@ -55,14 +53,14 @@ def archive(configuration: str, jars: Iterable[Path], cache: Path | None = None)
     Raises:
         JavaError: no usable Java.
     """
-    found = find_java()
-    java = found.path.resolve()
+    java_in_use = find_java()
+    java = java_in_use.path.resolve()
     digest = hashlib.sha256(f"{_TRAINED} {java} {java.stat().st_mtime_ns}".encode())
     shipped = spark_jars() if configuration == "pipeline" else []
     for jar in [*jars, *shipped]:
         digest.update(f"{jar} {jar.stat().st_size}".encode())
     folder = (cache or cache_folder()) / "class-data"
-    kind = "aot" if found.version >= _CACHES_SINCE else "jsa"
+    kind = "aot" if java_in_use.version >= _CACHES_SINCE else "jsa"
     return folder / f"{configuration}-{digest.hexdigest()[:16]}.{kind}"
 
 
@@ -75,10 +73,10 @@ def java_options(
     cache = file.suffix == ".aot"
     quiet = "-Xlog:aot=off" if cache else "-Xlog:cds=off,cds+dynamic=off"
     if folder := environ.get(TRAINING):
-        made = Path(folder) / f"{configuration}{file.suffix}"
+        new_archive = Path(folder) / f"{configuration}{file.suffix}"
         if cache:
-            return [f"-XX:AOTCacheOutput={made}", quiet]
-        return [f"-XX:ArchiveClassesAtExit={made}", quiet, "-XX:TieredStopAtLevel=1"]
+            return [f"-XX:AOTCacheOutput={new_archive}", quiet]
+        return [f"-XX:ArchiveClassesAtExit={new_archive}", quiet, "-XX:TieredStopAtLevel=1"]
     if not file.is_file():
         return []
     use = "AOTCache" if cache else "SharedArchiveFile"

@@ -7,8 +7,6 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-__all__ = ["full_disk", "said_of"]
-
 _FULL_BYTES: Final = 16_000_000
 """A disk with less is full: what fails to be written has some megabytes, and is then removed."""
 

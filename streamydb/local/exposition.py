@@ -12,8 +12,6 @@ from streamydb.errors import ConfigurationError
 if TYPE_CHECKING:
     from streamydb.settings import Settings
 
-__all__ = ["serve"]
-
 
 def serve(registry: CollectorRegistry, settings: Settings) -> Callable[[], None]:
     """Serve metrics if the settings name a port; return what ends that.

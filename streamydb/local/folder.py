@@ -124,7 +124,6 @@ class DatabaseFolder:
     """
 
     def __init__(self, home: Path, database: str) -> None:
-        """Name the folder; nothing is created."""
         self.folder = home / "databases" / database
         self.checkpoint = self.folder / "checkpoint"
         self.status_file = self.folder / "status.json"
@@ -150,16 +149,16 @@ class DatabaseFolder:
         """Return the ids of the checkpoints that pipelines of this home have begun, also of those
         that were put aside since.
         """
-        found = set()
+        ids = set()
         for name in ("", *self.others()):
             now = self.checkpoint_of(name)
             for checkpoint in (now, *now.parent.glob(f"{now.name}.before-*")):
                 try:
                     record = (checkpoint / CHECKPOINT_RECORD).read_bytes()
-                    found.add(msgspec.json.decode(record, type=_Begun).incarnation)
+                    ids.add(msgspec.json.decode(record, type=_Begun).incarnation)
                 except (FileNotFoundError, *UNREADABLE):
                     continue
-        return found
+        return ids
 
     def record(self) -> DatabaseRecord | None:
         """Return how the database was created, if that was done from this home.
@@ -269,5 +268,5 @@ def age_s(updated_ms: int | None) -> float | None:
 def databases(home: Path) -> list[str]:
     """Names of the databases that have a folder in this home."""
     folder = home / "databases"
-    found = folder.iterdir() if folder.is_dir() else ()
-    return sorted(path.name for path in found if DATABASE_NAME.fullmatch(path.name))
+    folders = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path.name for path in folders if DATABASE_NAME.fullmatch(path.name))

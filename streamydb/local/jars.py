@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,30 +22,56 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
 from streamydb.errors import ConfigurationError
 from streamydb.local.file_lock import file_lock
-from streamydb.local.ivy_output import failure, parse_line
 from streamydb.local.java import JavaError, find_java
 from streamydb.local.resources import shipped_file
 
-__all__ = [
-    "CONFIGURATIONS",
-    "FetchProgress",
-    "JarsError",
-    "cache_folder",
-    "cached",
-    "class_path",
-    "coordinates",
-    "main",
-    "resolve",
-    "spark_jars",
-]
+_FOUND = re.compile(r"^\s*found (\S+) in ")
+_DOWNLOADING = re.compile(r"^downloading \S*/(\S+?\.jar)")
+_DOWNLOADED = re.compile(r"^\s*\[SUCCESSFUL \] \S+!(\S+?)(?:\(\w+\))? ")
+_PROBLEM = re.compile(
+    r"unresolved dependenc|not found|download failed|FAILED|UNRESOLVED"
+    r"|Server access error|Host .* not found|timed out|refused|Exception",
+    re.IGNORECASE,
+)
+_CAUSE = re.compile(r"Server access error|Exception|timed out")
+_PROBLEM_LINES_MAX = 12
+
+
+def parse_line(line: str) -> tuple[str, str] | None:
+    """Read a line of Ivy's output: (stage or "downloaded", name), or None without progress."""
+    if match := _FOUND.match(line):
+        return "resolving", match[1]
+    if match := _DOWNLOADING.match(line):
+        return "downloading", match[1]
+    if match := _DOWNLOADED.match(line):
+        return "downloaded", match[1]
+    return None
+
+
+def failure(conf: str, tail: Iterable[str], code: int) -> str:
+    """Say why Ivy failed, from the end of its output, and what to do about it."""
+    lines = list(dict.fromkeys(line.strip() for line in tail if line.strip()))
+    problems = [line for line in lines if _PROBLEM.search(line)] or lines
+    problems.sort(key=lambda line: _CAUSE.search(line) is None)
+    problem_lines = "\n".join(f"  {line}" for line in problems[:_PROBLEM_LINES_MAX])
+    return (
+        f"Could not fetch the jars of {conf!r} (Ivy ended with exit code {code}). It said:\n"
+        f"{problem_lines}\n"
+        "Is the Maven registry within reach? Behind a proxy set HTTPS_PROXY. For a mirror write\n"
+        "an ivysettings.xml that names it and set STREAMYDB_IVY_SETTINGS to its path. A cache\n"
+        "that was filled on another machine works as well: copy it and set STREAMYDB_CACHE to it."
+    )
+
 
 CONFIGURATIONS = ("pipeline", "broker")
 """The configurations of the manifest: Spark's additions, and the embedded Kafka broker."""
@@ -205,12 +232,12 @@ def _pyspark() -> list[str]:
 
 
 def _ivy_jar() -> Path:
-    found = spark_jars("ivy-*.jar")
-    if not found:
+    ivy_jars = spark_jars("ivy-*.jar")
+    if not ivy_jars:
         where = ", ".join(_pyspark()) or "this Python"
         msg = f"No ivy-*.jar in the jars folder of PySpark ({where}). Install `pyspark` again."
         raise JarsError(msg)
-    return found[-1]
+    return ivy_jars[-1]
 
 
 def _proxy_options(environ: Mapping[str, str]) -> list[str]:
@@ -274,11 +301,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     confs = options.confs or CONFIGURATIONS
     try:
         with ThreadPoolExecutor(len(confs)) as pool:
-            found = [pool.submit(resolve, conf, options.cache, show) for conf in confs]
-        for conf, made in zip(confs, found, strict=True):
-            jars = made.result()
-            told = class_path(jars) if quiet else f"{conf}: {len(jars)} jars in {jars[0].parent}"
-            sys.stdout.write(f"{told}\n")
+            fetches = [pool.submit(resolve, conf, options.cache, show) for conf in confs]
+        for conf, fetch in zip(confs, fetches, strict=True):
+            jars = fetch.result()
+            line = class_path(jars) if quiet else f"{conf}: {len(jars)} jars in {jars[0].parent}"
+            sys.stdout.write(f"{line}\n")
     except (JarsError, JavaError, ValueError) as error:
         sys.stderr.write(f"\n{error}\n")
         return 1
@@ -296,3 +323,36 @@ def _print_progress(step: FetchProgress) -> None:
 
 if __name__ == "__main__":
     raise SystemExit(main())
+
+
+_LINKED: Final = ("bin", "jars")
+
+
+def spark_home(package: Path, cache: Path | None = None) -> Path:
+    """Return the folder, made if it is missing; the package itself if it cannot be made.
+
+    ``cache``: where to make it; by default the user's cache.
+    """
+    digest = hashlib.sha256(str(package).encode()).hexdigest()[:16]
+    home = (cache or cache_folder()) / f"spark-home-{digest}"
+    try:
+        _make(home, package)
+    except OSError:
+        return package
+    return home
+
+
+def _make(home: Path, package: Path) -> None:
+    """Make the folder whole, whoever else makes it at the same time."""
+    if home.is_dir():
+        return
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".spark-home-", dir=home.parent) as scratch:
+        new_home = Path(scratch) / "home"
+        new_home.mkdir()
+        for name in _LINKED:
+            (new_home / name).symlink_to(package / name, target_is_directory=True)
+        with suppress(OSError):  # another process was faster
+            new_home.rename(home)
+    if not home.is_dir():
+        raise FileNotFoundError(home)

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from streamydb.errors import ConfigurationError
 
-__all__ = ["JAVA_VERSION_MIN", "Java", "JavaError", "find_java", "java_home", "parse_version"]
-
 JAVA_VERSION_MIN = 17
 """The oldest Java that Spark 4.2 and Kafka 4.1 run on."""
 
@@ -63,11 +61,11 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
             msg = f"JAVA_HOME is {home}, but {path} does not exist. {_HINT}"
             raise JavaError(msg)
         return _checked(path)
-    found = shutil.which("java", path=environ.get("PATH"))
-    if found is None:
+    launcher = shutil.which("java", path=environ.get("PATH"))
+    if launcher is None:
         msg = f"No Java: JAVA_HOME is not set and there is no `java` on PATH. {_HINT}"
         raise JavaError(msg)
-    return _checked(Path(found))
+    return _checked(Path(launcher))
 
 
 def java_home() -> str:

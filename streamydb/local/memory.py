@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     import psutil
 
-__all__ = ["BROKER", "JVM", "WORKERS", "PartMemory", "memory_bytes", "memory_of"]
-
 BROKER: Final = "broker"
 JVM: Final = "Spark's JVM"
 WORKERS: Final = "Python workers"
@@ -48,7 +46,7 @@ class PartMemory(msgspec.Struct, frozen=True):
     files_mb: float
 
 
-class _Taken(NamedTuple):
+class _ProcessMemory(NamedTuple):
     """The memory of one process, in bytes."""
 
     all_bytes: int
@@ -59,17 +57,17 @@ def memory_of(home: Path, folder: Path) -> list[PartMemory]:
     """Return the memory of each part that runs: the embedded broker of a home, and what was
     started from a database's folder.
     """
-    found: dict[str, list[_Taken]] = {}
+    by_part: dict[str, list[_ProcessMemory]] = {}
     for part, process in _processes(home, folder):
         taken = _taken(process)
         if taken is not None:
-            found.setdefault(part, []).append(taken)
+            by_part.setdefault(part, []).append(taken)
     return [
         PartMemory(
             part, len(each), _mb(taken.all_bytes for taken in each),
             _mb(taken.file_bytes for taken in each),
         )
-        for part, each in found.items()
+        for part, each in by_part.items()
     ]  # fmt: skip
 
 
@@ -112,7 +110,6 @@ def _mb(sizes: Iterable[int]) -> float:
 
 
 def _processes(home: Path, folder: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """Yield all processes with the name of their part."""
     from streamydb.local import processes
     from streamydb.local.broker import find_broker
     from streamydb.local.folder import CONNECT, FACADE, PIPELINE, READ_MODEL
@@ -139,7 +136,7 @@ def _below(parent: psutil.Process) -> Iterator[tuple[str, psutil.Process]]:
                 yield (JVM if process.name().startswith("java") else WORKERS), process
 
 
-def _taken(process: psutil.Process) -> _Taken | None:
+def _taken(process: psutil.Process) -> _ProcessMemory | None:
     """Return the memory of a process; None if it has ended, or is another user's."""
     import psutil
 
@@ -147,8 +144,8 @@ def _taken(process: psutil.Process) -> _Taken | None:
         text = Path("/proc", str(process.pid), "smaps_rollup").read_text("ascii")
     except OSError:
         try:
-            return None if _LINUX else _Taken(process.memory_info().rss, 0)
+            return None if _LINUX else _ProcessMemory(process.memory_info().rss, 0)
         except psutil.Error:
             return None
     sizes = {name: int(kb) << 10 for name, kb in _SIZE.findall(text)}
-    return _Taken(sizes["Pss"], max(0, sizes["Pss"] - sizes.get("Pss_Dirty", sizes["Pss"])))
+    return _ProcessMemory(sizes["Pss"], max(0, sizes["Pss"] - sizes.get("Pss_Dirty", sizes["Pss"])))

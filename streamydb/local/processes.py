@@ -19,14 +19,15 @@ import msgspec
 from streamydb.local.file_lock import file_lock, write_whole
 from streamydb.local.launcher import (
     GRACE_S,
+    OUTPUT,
     Birth,
     LocalProcess,
     ProcessError,
     birth_of,
     end,
     process_of,
+    rotate,
 )
-from streamydb.local.logs import OUTPUT, rotate
 from streamydb.records.formats import UNREADABLE
 
 if TYPE_CHECKING:
@@ -75,11 +76,9 @@ def start(
 
     Of several callers at once, one starts it; else its record would be replaced by another's.
 
-    Args:
-        folder: where `run/` and `logs/` are kept; created if absent.
-        name: the role of the process (`pipeline`, `sequencer`); one process a role and folder.
-        command: program and arguments.
-        environment: variables to add to (or replace in) the caller's.
+    ``folder``: where `run/` and `logs/` are kept; created if absent. ``name``: the role of the
+    process (`pipeline`, `sequencer`); one process a role and folder. ``environment``: variables to
+    add to (or replace in) the caller's.
 
     Raises:
         ProcessError: a process of this name runs already, or the program cannot be started.
@@ -100,8 +99,8 @@ def _start(
 ) -> ProcessRecord:
     log = log_path(folder, name)
     rotate(log)
-    told = {**(environment or {}), OUTPUT: str(log)}
-    child = LocalProcess(name, command, log, environment=told, append=True)
+    variables = {**(environment or {}), OUTPUT: str(log)}
+    child = LocalProcess(name, command, log, environment=variables, append=True)
     record = ProcessRecord(
         name=name,
         pid=child.pid,
@@ -166,22 +165,22 @@ def strays(folder: Path) -> list[ProcessRecord]:
     """
     import psutil
 
-    found = []
+    records = []
     for process in psutil.process_iter():
         try:
-            told = process.environ().get(OUTPUT)
-            if told is None or os.getsid(process.pid) != process.pid or _contained(process.pid):
+            log_name = process.environ().get(OUTPUT)
+            if log_name is None or os.getsid(process.pid) != process.pid or _contained(process.pid):
                 continue
-            log = Path(process.cwd(), told)
+            log = Path(process.cwd(), log_name)
             if log.is_relative_to(folder.absolute()) and _unknown(log, process.pid):
                 birth, command = birth_of(process.pid), process.cmdline()
-                found.append(ProcessRecord(
+                records.append(ProcessRecord(
                     log.stem, process.pid, birth.created_s, command, str(log),
                     round(birth.created_s * 1000), birth.since_boot,
                 ))  # fmt: skip
         except (psutil.Error, OSError):  # another user's, or gone
             continue
-    return found
+    return records
 
 
 def _unknown(log: Path, pid: int) -> bool:

@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-__all__ = ["SHIPPED", "main", "shipped_file", "spark_defaults"]
-
 SHIPPED = (
     "ivy.xml",
     "jobs/pipeline.py",

@@ -30,11 +30,6 @@ from streamydb.columns.blobs import Position
 from streamydb.columns.program import ENTRY
 from streamydb.columns.scans import Scan, end_name, ends_at, first_name, size_of
 
-__all__ = [
-    "FileIdTables", "LmdbSnapshot", "LmdbValues", "mapped_tables", "own_caches",
-    "remove_other_incarnations", "shard_folder",
-]  # fmt: skip
-
 _IN_USE: Final = "in-use"
 """A file in the folder of an incarnation, locked by the pipeline that runs."""
 
@@ -72,7 +67,6 @@ class LmdbValues:
     """A shard's values in an LMDB file (`streamydb.key_processor.value_store.ValueStore`)."""
 
     def __init__(self, folder: Path) -> None:
-        """Open or create the file in ``folder``."""
         self._env, self._values, self._about, self._ends = _environment(folder)
         self._slow = False
 
@@ -97,19 +91,18 @@ class LmdbValues:
         next ones are loaded by several threads, whose waits overlap.
         """
         begun = perf_counter()
-        found = self._load_together(at, keys) if self._slow else self._load(at, keys)
+        values = self._load_together(at, keys) if self._slow else self._load(at, keys)
         self._slow = perf_counter() - begun > _SLOW_S * max(len(keys), _THREADS)
-        return found
+        return values
 
     def _load_together(self, at: Position, keys: Sequence[bytes]) -> list[bytes | None] | None:
-        """Load keys in several threads."""
         each = max(1, -(-len(keys) // _THREADS))
         parts = [keys[start : start + each] for start in range(0, len(keys), each)]
         whole: list[bytes | None] = []
-        for found in _threads().map(partial(self._load, at), parts or [keys]):
-            if found is None:
+        for values in _threads().map(partial(self._load, at), parts or [keys]):
+            if values is None:
                 return None
-            whole += found
+            whole += values
         return whole
 
     def _load(self, at: Position, keys: Sequence[bytes]) -> list[bytes | None] | None:
@@ -128,8 +121,8 @@ class LmdbValues:
         with self._env.begin(self._values, buffers=True) as txn:
             if self._position(txn) != at:
                 return None
-            found = map(txn.get, keys)
-            return [-1 if value is None else size_of(value) for value in found]
+            values = map(txn.get, keys)
+            return [-1 if value is None else size_of(value) for value in values]
 
     def scan(self, at: Position, wanted: Scan) -> list[tuple[bytes, bytes]] | None:
         """The keys in a range with their encoded values; None when the file is not ``at``."""
@@ -196,8 +189,8 @@ class LmdbValues:
     def described(self) -> bytes | None:
         """Return the base that was noted last; it may be of values that are there no more."""
         with self._env.begin(self._about) as txn:
-            found = txn.get(_BASE, db=self._about)
-            return None if found is None else bytes(found)
+            base = txn.get(_BASE, db=self._about)
+            return None if base is None else bytes(base)
 
     def _forget_ends(self, txn: lmdb.Transaction, keys: list[bytes]) -> None:
         """Take the names of keys that are written out of the index."""
@@ -221,7 +214,6 @@ class LmdbSnapshot:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Open the file in ``folder``, which is there."""
         env, self._values, self._about, self._ends = _environment(folder)
         self._txn = env.begin(self._values)
 
@@ -240,8 +232,8 @@ class LmdbSnapshot:
 
     def described(self) -> bytes | None:
         """Return the base that was noted last; it may be of values that are there no more."""
-        found = self._txn.get(_BASE, db=self._about)
-        return None if found is None else bytes(found)
+        base = self._txn.get(_BASE, db=self._about)
+        return None if base is None else bytes(base)
 
     def load(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the encoded values of keys, None where absent."""
@@ -314,7 +306,6 @@ class FileIdTables:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Take the tables in ``folder``, until `close`."""
         self._folder = folder / "ids"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._own: dict[str, npt.NDArray[Any]] | None = None

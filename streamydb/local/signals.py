@@ -21,8 +21,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Self
 
-__all__ = ["StopSignals", "Terminated", "hangs_up", "stop_event", "unwinding"]
-
 _END: Final = b"\0"
 
 
@@ -36,12 +34,10 @@ class StopSignals:
 
     Outside the main thread no signal can be caught: then it does nothing.
 
-    Args:
-        told: is called with the number of signals that have come; it may take locks.
+    ``told``: is called with the number of signals that have come; it may take locks.
     """
 
     def __init__(self, told: Callable[[int], None]) -> None:
-        """Nothing is caught yet."""
         self._told = told
         self._count = 0
         self._before: dict[int, Any] = {}
@@ -50,7 +46,6 @@ class StopSignals:
         self._thread = threading.Thread(target=self._run, name="streamydb-signals", daemon=True)
 
     def __enter__(self) -> Self:
-        """Catch the signals from here on."""
         if threading.current_thread() is not threading.main_thread():
             return self
         self._read_end, self._write_end = os.pipe()
@@ -63,7 +58,6 @@ class StopSignals:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Leave the signals to whom they were before."""
         if self._write_end < 0:
             return
         for number, handler in self._before.items():

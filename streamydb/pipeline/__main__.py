@@ -13,12 +13,9 @@ from pathlib import Path
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.limits import PIPELINE_NAME, PIPELINE_NAME_RULE, PLAN_RECORDS_MAX, STANDBY
 from streamydb.local.disk import said_of
-from streamydb.pipeline.config import PipelineConfig, default_local
-from streamydb.pipeline.launch import launched
-from streamydb.pipeline.small import SMALL_MAX_OFFSETS, SMALL_SPARK
+from streamydb.pipeline.config import SMALL_MAX_OFFSETS, SMALL_SPARK, PipelineConfig, default_local
+from streamydb.pipeline.session import launched
 from streamydb.settings import Settings
-
-__all__ = ["main", "parse"]
 
 
 def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
@@ -29,42 +26,44 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
         submitted: `spark-submit` starts us, so it has the master.
 
     """
-    given = _parser(submitted=submitted).parse_args(arguments)
+    options = _parser(submitted=submitted).parse_args(arguments)
     logging.basicConfig(
-        level=given.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        level=options.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    named = {each: value for each, value in vars(given).items() if each in Settings.model_fields}
-    settings = Settings(**{each: value for each, value in named.items() if value is not None})
+    by_setting = {
+        each: value for each, value in vars(options).items() if each in Settings.model_fields
+    }
+    settings = Settings(**{each: value for each, value in by_setting.items() if value is not None})
     asked = settings.model_fields_set
-    name = given.name if given.name is not None else STANDBY if given.standby else ""
+    name = options.name if options.name is not None else STANDBY if options.standby else ""
     if name and not PIPELINE_NAME.fullmatch(name):
         raise ConfigurationError(f"--name {name!r}: {PIPELINE_NAME_RULE}")
-    local = (given.local or default_local(settings.home)) / (f"@{name}" if name else "")
-    master = None if submitted else given.master
+    local = (options.local or default_local(settings.home)) / (f"@{name}" if name else "")
+    master = None if submitted else options.master
     known = [] if settings.procedures is None else [settings.procedures]
     spark_conf = {
-        **(SMALL_SPARK if given.small else {}), **dict(_setting(text) for text in given.conf),
+        **(SMALL_SPARK if options.small else {}), **dict(_setting(text) for text in options.conf),
     }  # fmt: skip
-    if given.small and settings.max_offsets_per_trigger is None:
+    if options.small and settings.max_offsets_per_trigger is None:
         settings = settings.model_copy(update={"max_offsets_per_trigger": SMALL_MAX_OFFSETS})
-    store = given.checkpoint if "://" in given.checkpoint else None
-    checkpoint = _copy_of(store, local) if store else Path(given.checkpoint)
+    store = options.checkpoint if "://" in options.checkpoint else None
+    checkpoint = _copy_of(store, local) if store else Path(options.checkpoint)
     return PipelineConfig(
         settings,
         checkpoint.resolve(),
         master,
         local,
-        given.status_file,
-        given.plan_limit,
+        options.status_file,
+        options.plan_limit,
         spark_conf,
         name,
-        given.standby,
-        tuple(path.resolve() for path in given.modules or known),
-        given.from_state,
+        options.standby,
+        tuple(path.resolve() for path in options.modules or known),
+        options.from_state,
         store,
-        gears=settings.gear == "both" and not (given.small and "gear" not in asked),
-        small=given.small,
+        gears=settings.gear == "both" and not (options.small and "gear" not in asked),
+        small=options.small,
     )
 
 

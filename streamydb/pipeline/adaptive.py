@@ -19,15 +19,6 @@ from typing import Final, NamedTuple
 
 from py4j.protocol import Py4JError
 
-__all__ = [
-    "COMPILED",
-    "FACTORY_MODE",
-    "INTERPRETED",
-    "SHUFFLE_PARTITIONS",
-    "AdaptiveSettings",
-    "BatchSize",
-]
-
 log = logging.getLogger("streamydb.pipeline")
 
 FACTORY_MODE: Final = "spark.sql.codegen.factoryMode"
@@ -74,7 +65,6 @@ class AdaptiveSettings:
     """
 
     def __init__(self) -> None:
-        """Nothing is chosen before `follow`."""
         self._set: Callable[[str, str], None] | None = None
         self._shards = 1
         self._chosen: dict[str, str] = {}

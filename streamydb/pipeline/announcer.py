@@ -16,41 +16,29 @@ from streamydb.kafka.clients import PROGRESS, appender
 from streamydb.kafka.errors import KafkaException
 from streamydb.key_processor.state import NOT_YET
 
-__all__ = ["Announcer"]
-
 log = logging.getLogger("streamydb.pipeline")
 
 _CLOSE_S = 2.0
 
 
 class Announcer:
-    """Appends resolved records to every partition of the changes.
-
-    Args:
-        connection: settings of confluent-kafka.
-        topic: of the changes.
-        partitions: how many it has.
-    """
+    """Appends resolved records to every partition of the changes."""
 
     def __init__(self, connection: Mapping[str, str], topic: str, partitions: int) -> None:
-        """Connect in the background."""
         self._producer = appender(connection, PROGRESS, topic)
         self._topic = topic
         self._partitions = partitions
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Wait a moment for what is under way."""
         self._producer.flush(_CLOSE_S)
 
     def announce(self, resolves: str | None) -> None:
         """Append what a micro-batch that has ended has resolved; None or `NOT_YET`: nothing.
 
-        Args:
-            resolves: the value of a resolved record; see `Emitted`.
+        ``resolves``: the value of a resolved record; see `Emitted`.
         """
         if resolves is None or resolves == NOT_YET:
             return

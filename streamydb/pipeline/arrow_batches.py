@@ -3,17 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam
 from streamydb.columns.shards import ShardConfig
 from streamydb.columns.table import Ragged, chunk_bounds
 from streamydb.kafka.names import TopicNames
-from streamydb.pipeline import checks
-from streamydb.pipeline.routes import tokens
+from streamydb.pipeline.spool import NO_SPOOL, Spool
 from streamydb.txn_processor.outputs import Records
+
+# The seed of Spark's own `hash`, by which it partitions a shuffle.
+_SEED: Final = 42
+_MASK: Final = 0xFFFFFFFF
+
+
+def spark_hash(value: int, seed: int = _SEED) -> int:
+    """Spark's Murmur3 hash (x86, 32 bit) of an INT, as a signed 32-bit number."""
+    k = (value & _MASK) * 0xCC9E2D51 & _MASK
+    k = (k << 15 | k >> 17) & _MASK
+    h = seed ^ (k * 0x1B873593 & _MASK)
+    h = (h << 13 | h >> 19) & _MASK
+    h = (h * 5 + 0xE6546B64) & _MASK
+    h ^= 4
+    h = (h ^ h >> 16) * 0x85EBCA6B & _MASK
+    h = (h ^ h >> 13) * 0xC2B2AE35 & _MASK
+    h ^= h >> 16
+    return h - (1 << 32) if h >> 31 else h
+
+
+@cache
+def tokens(n: int) -> tuple[int, ...]:
+    """For each of ``n`` destinations an INT that Spark puts on the partition of that number."""
+    by_partition: dict[int, int] = {}
+    value = 0
+    while len(by_partition) < n:
+        by_partition.setdefault(spark_hash(value) % n, value)
+        value += 1
+    return tuple(by_partition[q] for q in range(n))
+
 
 _BLOCKS = pa.schema(
     [("token", pa.int32()), ("dest", pa.int32()), ("seq", pa.int64()), ("block", pa.binary())]
@@ -78,7 +109,7 @@ def arrow_records(records: Records, config: ShardConfig) -> pa.RecordBatch:
         names.streams,
         names.transactions,
     )
-    n = len(checks.paired(records).values)
+    n = len(paired(records).values)
     partition = pa.scalar(None if records.partition < 0 else records.partition, pa.int32())
     columns = [
         pa.repeat(pa.scalar(topics[records.topic], pa.string()), n),
@@ -107,3 +138,27 @@ def _texts(texts: Ragged) -> pa.Array:
     offsets = pa.py_buffer(texts.offsets.astype(np.int32))
     data = pa.py_buffer(np.ascontiguousarray(texts.data))
     return pa.Array.from_buffers(pa.binary(), len(texts), [valid, offsets, data])
+
+
+_BLOCK = Seam("pipeline", HANDED_IN, "a block")
+_RECORDS_OUT = Seam("pipeline", HANDED_ON, "records")
+_ARROW_BYTES_MAX: Final = (1 << 31) - 1
+"""Of the texts of one column: Arrow tells where they end in 32 bits."""
+
+
+def blocks_for(number: int, rows: Iterable[Any], spool: Spool = NO_SPOOL) -> Iterator[bytes]:
+    """The blocks of rows; require that they came to where they were sent."""
+    for row in rows:
+        _BLOCK.require(row.dest == number, "it came where it was sent", here=number, to=row.dest)
+        yield spool.read(bytes(row.block))
+
+
+def paired(records: Records) -> Records:
+    """Hand on records; require that each has a key and a value, or none, and that they fit into one
+    batch of Arrow's.
+    """
+    keys, values = len(records.keys), len(records.values)
+    _RECORDS_OUT.require(keys == values, "each has a key and a value", keys=keys, values=values)
+    size = max(int(texts.offsets[-1]) for texts in (records.keys, records.values))
+    _RECORDS_OUT.require(size <= _ARROW_BYTES_MAX, "a batch has at most 2 GiB of texts", bytes=size)
+    return records

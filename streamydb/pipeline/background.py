@@ -4,10 +4,38 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from abc import ABC, abstractmethod
-from typing import Final, Self
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
 
-__all__ = ["Background"]
+from prometheus_client import CollectorRegistry, Gauge
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
+
+from streamydb.errors import StreamyError
+from streamydb.kafka.admin import (
+    LATEST,
+    TopicsError,
+    cluster,
+    count_partitions,
+    drop_before,
+    identity_of,
+    keep_until_read,
+    list_offsets,
+)
+from streamydb.kafka.checks import changes_grew
+from streamydb.kafka.clients import KafkaAdministrator, administrator
+from streamydb.kafka.clock import log_time
+from streamydb.kafka.connection import RefusedError
+from streamydb.kafka.errors import KafkaException
+from streamydb.kafka.names import TopicNames
+from streamydb.pipeline.adaptive import BatchSize
+from streamydb.pipeline.markers import MarkerLoop
+from streamydb.pipeline.repair import offsets_of
+from streamydb.settings import Settings
 
 log = logging.getLogger("streamydb.pipeline")
 
@@ -18,18 +46,13 @@ class Background(ABC):
     """Runs `_run` in a thread of its own while the body runs; at the end `_stop` is set.
 
     If it fails, the log says so, and it begins again.
-
-    Args:
-        name: of the thread.
     """
 
     def __init__(self, name: str) -> None:
-        """Nothing runs yet."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep_on, name=name, daemon=True)
 
     def __enter__(self) -> Self:
-        """Start."""
         self._thread.start()
         return self
 
@@ -38,7 +61,6 @@ class Background(ABC):
         self._stop.set()
 
     def _keep_on(self) -> None:
-        """Run until that returns."""
         while not self._stop.is_set():
             try:
                 self._run()
@@ -51,3 +73,279 @@ class Background(ABC):
     @abstractmethod
     def _run(self) -> None:
         """Work until `_stop` is set."""
+
+
+_GROWTH_S: Final = 10.0
+_ANSWER_S: Final = 5.0
+
+
+class GrowthWatch(Background):
+    """Looks at a topic in a thread of its own while the body runs.
+
+    ``known``: Kafka's id of it at the start, and how many partitions it had. ``made_anew``: is told
+    the id of a topic that has taken its place, and says why the pipeline must not go on.
+
+    Attributes:
+        failure: why the pipeline must not go on; None while it may.
+    """
+
+    def __init__(
+        self,
+        connection: Mapping[str, str],
+        topic: str,
+        known: tuple[str, int],
+        made_anew: Callable[[str], str],
+    ) -> None:
+        super().__init__("streamydb-growth")
+        self.failure: str | None = None
+        self._connection = connection
+        self._topic = topic
+        self._known, self._partitions = known
+        self._made_anew = made_anew
+
+    def _run(self) -> None:
+        admin = administrator(self._connection)
+        while self.failure is None and not self._stop.wait(_GROWTH_S):
+            with suppress(KafkaException, TopicsError):  # Kafka is away: it is asked again
+                self._look(admin)
+
+    def _look(self, admin: KafkaAdministrator) -> None:
+        topic_id, present = identity_of(admin, self._topic, request_timeout=_ANSWER_S)
+        if topic_id != self._known:
+            self.failure = self._made_anew(topic_id)
+        elif present > self._partitions:
+            self.failure = str(changes_grew(self._topic, self._partitions, present))
+
+
+KEPT_MS: Final = 86_400_000
+"""How long feedback is kept after it was read, in ms: as old a copy of a checkpoint may be."""
+
+_FIRST_S: Final = 60.0
+_FEEDBACK_S: Final = 600.0
+
+
+def read_by_all(checkpoint: Path, topic: str) -> dict[int, int]:
+    """Per partition, the offset up to which every batch that is still on record has read a topic.
+
+    The first batch of all may have to be read again while there is no other.
+    """
+    numbers = [int(p.name) for p in (checkpoint / "query/offsets").glob("*") if p.name.isdigit()]
+    if max(numbers, default=0) == 0:
+        return {}
+    return offsets_of(checkpoint, min(numbers)).get(topic, {})
+
+
+class FeedbackKeeper(Background):
+    """Sees to a pipeline's feedback topic in a thread of its own while the body runs.
+
+    ``pull``: brings into it what it has in a store.
+    """
+
+    def __init__(
+        self,
+        connection: Mapping[str, str],
+        topic: str,
+        checkpoint: Path,
+        pull: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__("streamydb-feedback")
+        self._connection = connection
+        self._topic = topic
+        self._checkpoint = checkpoint
+        self._pull = pull
+
+    def _run(self) -> None:
+        self._try(self._mend)
+        wait_s = _FIRST_S
+        while not self._stop.wait(wait_s):
+            self._try(self._drop)
+            wait_s = _FEEDBACK_S
+
+    def _try(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except (StreamyError, RefusedError, OSError, ValueError) as error:
+            log.warning("feedback in %s: %s; it grows meanwhile", self._topic, error)
+
+    def _mend(self) -> None:
+        if keep_until_read(self._connection, self._topic):
+            log.info("%s is kept until it was read from now on", self._topic)
+
+    def _drop(self) -> None:
+        self._pull()
+        read = read_by_all(self._checkpoint, self._topic)
+        if read:
+            drop_before(self._connection, self._topic, read, time.time_ns() // 10**6 - KEPT_MS)
+
+
+_LOOK_S: Final = 5.0
+
+IDLE_LOOKS: Final = 3
+"""So many looks after the last transaction the heap is collected: then 10 to 15 s have passed."""
+
+_GROWN_MB: Final = 64
+"""A heap that has grown by less since the last time is left alone."""
+
+
+_COLLECT: Final = """
+    System.gc();
+    try {
+        java.lang.management.ManagementFactory.getPlatformMBeanServer().invoke(
+            new javax.management.ObjectName("com.sun.management:type=DiagnosticCommand"),
+            "systemTrimNativeHeap", null, null
+        );
+    } catch (javax.management.JMException none) {
+        return;  // this Java has no such command; nothing is lost without it
+    }
+"""
+"""Java that Spark's compiler makes a class of: py4j cannot call what is inside the JVM."""
+
+
+class Heap(NamedTuple):
+    """The heap of a JVM.
+
+    Attributes:
+        size_mb: asks for its present size, in MB.
+        collect: collects it, and returns when that is done.
+    """
+
+    size_mb: Callable[[], float]
+    collect: Callable[[], None]
+
+
+def spark_heap() -> Heap:
+    """Return the heap of Spark's JVM. With it the JVM gives back what native code has freed, if it
+    can.
+    """
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - PySpark shows it nowhere else
+    jvm = gateway.jvm
+
+    def collect() -> None:
+        script = jvm.org.codehaus.janino.ScriptEvaluator()
+        try:
+            script.cook(_COLLECT)
+            script.evaluate(gateway.new_array(jvm.Object, 0))
+        except Py4JJavaError as error:
+            log.info("only the heap itself is collected: %s", error.java_exception)
+            jvm.System.gc()
+
+    return Heap(lambda: jvm.java.lang.Runtime.getRuntime().totalMemory() / 1e6, collect)
+
+
+class IdleHeap(Background):
+    """Looks every few seconds whether nothing comes any more, in a thread of its own."""
+
+    def __init__(self, heap: Heap) -> None:
+        """Nothing has come yet; the start itself counts as load."""
+        super().__init__("streamydb-idle-heap")
+        self._heap = heap
+        self._came = True
+        self._idle_looks = 0
+        self._left_mb = 0.0
+
+    def note(self, size: BatchSize) -> None:
+        """Note a micro-batch; one that brings only feedback is none."""
+        if size.transactions:
+            self._came = True
+
+    def look(self) -> None:
+        """Have the heap collected, if nothing has come for some looks, and it has grown since.
+
+        Raises:
+            Py4JError: the JVM does not answer.
+        """
+        came, self._came = self._came, False
+        self._idle_looks = 0 if came else self._idle_looks + 1
+        if self._idle_looks != IDLE_LOOKS:
+            return
+        before_mb = self._heap.size_mb()
+        if before_mb - self._left_mb < _GROWN_MB:
+            return
+        self._heap.collect()
+        self._left_mb = self._heap.size_mb()
+        log.info("nothing comes: a heap of %.0f MB has become %.0f MB", before_mb, self._left_mb)
+
+    def _run(self) -> None:
+        while not self._stop.wait(_LOOK_S):
+            try:
+                self.look()
+            except (Py4JError, OSError) as error:  # its end is told by whoever waits for it
+                log.info("the heap is left as it is: %s", error)
+                return
+
+
+SAMPLE_S: Final = 5.0
+"""How often Kafka is asked."""
+
+
+class LogSampler(Background):
+    """Sets gauges of the log in a thread of its own; without a metrics port it does nothing."""
+
+    def __init__(self, settings: Settings, registry: CollectorRegistry, loop: MarkerLoop) -> None:
+        """Register the gauges; ``loop`` writes the markers of this process."""
+        super().__init__("streamydb-sampler")
+        self._settings = settings
+        self._names = TopicNames(settings.database)
+        self._is_ahead = False
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"streamydb_{name}", text, registry=registry)
+
+        self._ends = gauge("log_end_records", "Log records that there are")
+        self._newest = gauge("log_newest_timestamp_seconds", "Append time of the newest record")
+        self._skew = gauge("log_ahead_seconds", "Newest append time less this machine's clock")
+        self._dead = gauge("dead_letters", "Records of the dead-letter topic")
+        self._answers = gauge("kafka_answers", "1 if Kafka answered when it was last asked")
+        gauge("sequencer_degraded", "1 if markers cannot be written").set_function(
+            lambda: float(loop.state == "degraded")
+        )
+
+    def __enter__(self) -> Self:
+        """Start, if somebody is to see it."""
+        return self if self._settings.metrics_port is None else super().__enter__()
+
+    def __exit__(self, *_error: object) -> None:
+        super().__exit__()
+        if self._thread.is_alive():
+            self._thread.join(1)
+
+    def _run(self) -> None:
+        admin = administrator(self._settings.client_config())
+        while not self._stop.is_set():
+            try:
+                self._sample(admin)
+                self._answers.set(1)
+            except (KafkaException, StreamyError):
+                self._answers.set(0)
+            self._stop.wait(SAMPLE_S)
+
+    def _sample(self, admin: KafkaAdministrator) -> None:
+        """Ask once.
+
+        Raises:
+            StreamyError: Kafka does not answer.
+        """
+        topics = cluster(admin).topics
+        counts = {
+            name: range(count_partitions(topics.get(name)))
+            for name in (self._names.transactions, self._names.deadletters)
+        }
+        ends = {name: list_offsets(admin, name, counts[name], LATEST) for name in counts}
+        totals = {
+            name: sum(end.offset for end in partition_ends.values())
+            for name, partition_ends in ends.items()
+        }
+        self._ends.set(totals[self._names.transactions])
+        self._dead.set(totals[self._names.deadletters])
+        log = self._names.transactions
+        clock = log_time(admin, log, counts[log])
+        if clock.newest_ms:
+            self._newest.set(clock.newest_ms / 1000)
+            self._skew.set(clock.ahead_ms / 1000)
+        self._complain(clock.warning())
+
+    def _complain(self, warning: str | None) -> None:
+        """Log that the log is ahead of this machine's clock, once as long as it is."""
+        if warning is not None and not self._is_ahead:
+            log.warning("%s; see ClockSkew in docs/operations.md", warning)
+        self._is_ahead = warning is not None

@@ -24,8 +24,6 @@ from streamydb.local.file_lock import HeldLock
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.lease import Objects, StoreLease, locked
 
-__all__ = ["Checkpoint", "HadoopObjects", "StoreCheckpoint", "opened"]
-
 _CONDITIONAL: Final = "fs.option.create.conditional.overwrite"
 _QUERY: Final = "query"
 _LOGS: Final = ("query/offsets", "query/commits")
@@ -43,10 +41,8 @@ def opened(
 ) -> Iterator[Checkpoint]:
     """Keep other pipelines off a checkpoint while the body runs: two on one would destroy it.
 
-    Args:
-        config: of the run.
-        spark: gives the session, which reaches the store.
-        stopped: waits for so many seconds, and returns whether the pipeline is to stop.
+    ``spark``: gives the session, which reaches the store. ``stopped``: waits for so many seconds,
+    and returns whether the pipeline is to stop.
 
     Raises:
         ConfigurationError: another pipeline runs on it, or the store refuses something.
@@ -102,7 +98,6 @@ class _FolderCheckpoint:
     """
 
     def __init__(self, lock: HeldLock) -> None:
-        """Take the lock on it."""
         self._lock = lock
 
     @property
@@ -180,12 +175,12 @@ class HadoopObjects(Objects):
     def names(self, folder: str) -> list[str]:
         """Return the last parts of the names of the objects in a folder."""
         try:
-            found = self._files.listStatus(self._at(folder))
+            files = self._files.listStatus(self._at(folder))
         except Py4JJavaError as error:
             if _is(error, "FileNotFoundException"):
                 return []
             raise
-        return [str(each.getPath().getName()) for each in found]
+        return [str(each.getPath().getName()) for each in files]
 
     def delete(self, name: str) -> None:
         """Delete an object; one that is not there is none to delete."""
@@ -222,14 +217,10 @@ class HadoopObjects(Objects):
 class StoreCheckpoint:
     """A checkpoint in an object store, and its copy.
 
-    Args:
-        objects: under the checkpoint's URL.
-        copy: the local folder; what it has is thrown away.
-        lease: of this pipeline.
+    ``copy``: the local folder; what it has is thrown away.
     """
 
     def __init__(self, objects: Objects, copy: Path, lease: StoreLease) -> None:
-        """Copy our files."""
         self._lease = lease
         self._objects = objects
         self._copy = copy
@@ -270,11 +261,11 @@ class StoreCheckpoint:
         (self._copy / folder).mkdir(parents=True, exist_ok=True)
         for _ in range(_LOOKS):
             numbers = sorted(map(int, filter(str.isdigit, self._objects.names(folder))))
-            wanted = {str(number) for number in [*numbers[:1], *numbers[-_NEWEST:]]}
+            names = {str(number) for number in [*numbers[:1], *numbers[-_NEWEST:]]}
             for stale in (self._copy / folder).iterdir():
-                if stale.name not in wanted:
+                if stale.name not in names:
                     stale.unlink()
-            if all(self._fetch(f"{folder}/{name}") for name in wanted):
+            if all(self._fetch(f"{folder}/{name}") for name in names):
                 return
         raise ConfigurationError(
             f"{self._lease.url}/{folder} changes faster than it can be read; it is read again later"
@@ -315,8 +306,8 @@ class StoreCheckpoint:
 
     def _stamp(self, name: str) -> tuple[int, int]:
         """Return numbers that change when a file is written anew."""
-        found = (self._copy / name).stat()
-        return found.st_ino, found.st_mtime_ns
+        status = (self._copy / name).stat()
+        return status.st_ino, status.st_mtime_ns
 
 
 def _fill(stream: Any, data: bytes) -> None:

@@ -6,12 +6,11 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from streamydb.limits import PLAN_RECORDS_MAX
 from streamydb.records.gears import database_obstacle
 from streamydb.settings import Settings
-
-__all__ = ["PipelineConfig", "default_local"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +72,24 @@ class PipelineConfig:
 def default_local(home: Path | None = None) -> Path:
     """Return the default folder of the executors' caches."""
     return (home or Path(tempfile.gettempdir())) / "streamydb-cache"
+
+
+SMALL_MAX_OFFSETS: Final = 20_000
+"""Most transactions read in one micro-batch."""
+
+SMALL_SPARK: Final = {
+    "spark.driver.memory": "512m",
+    "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "32",
+    "spark.ui.retainedJobs": "10",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "50",
+    "spark.sql.ui.retainedExecutions": "5",
+}
+"""Settings of Spark."""
+
+SMALL_JAVA: Final = (
+    "-XX:+UseSerialGC -XX:InitialHeapSize=96m -XX:MinHeapSize=32m -XX:NewSize=16m "
+    "-XX:MaxNewSize=24m -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=20 -XX:-ShrinkHeapInSteps "
+    "-XX:MetaspaceSize=96m -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=64m -XX:-UsePerfData"
+)
+"""Options of Spark's JVM, instead of those in spark-defaults.conf."""

@@ -32,10 +32,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
-from streamydb.local.open_files import take_file_handles
-from streamydb.local.renewal import compiles, renew
-
-__all__ = ["EarlyDaemon", "main"]
+from streamydb.local.own_process import compiles, renew, take_file_handles
 
 _SOCKET: Final = "STREAMYDB_DAEMON_SOCKET"
 """Names the file of the socket on which a daemon that was started early waits."""
@@ -53,11 +50,7 @@ _FILES_MAX: Final = 65_536
 
 
 class EarlyDaemon:
-    """A daemon that loads before Spark asks for one; it ends with this object's process.
-
-    Args:
-        python: the interpreter of Spark's workers.
-    """
+    """A daemon that loads before Spark asks for one; it ends with this object's process."""
 
     def __init__(self, python: str) -> None:
         """Start it, and have whatever is started from here on know of it.
@@ -81,8 +74,8 @@ class EarlyDaemon:
 
     def loaded(self) -> bool:
         """Wait until it has loaded everything; False: it could not."""
-        told = self._process.stdout
-        return told is not None and told.read(1) == _DONE
+        output = self._process.stdout
+        return output is not None and output.read(1) == _DONE
 
 
 class _Loading(Enum):
@@ -176,16 +169,16 @@ def _serve_early(listener: socket.socket, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     _, pipes, _, _ = socket.recv_fds(channel, len(_DONE), len(_PIPES))
     with channel.makefile("rb") as stream:
-        told = stream.read()
-    if not told.endswith(_END):
+        message = stream.read()
+    if not message.endswith(_END):
         return  # Spark's command was killed within it; Spark starts another one
-    place = json.loads(told)
+    process = json.loads(message)
     for number, pipe in zip(_PIPES, pipes, strict=True):
         os.dup2(pipe, number)
         os.close(pipe)
     os.environ.clear()
-    os.environ.update(place["environ"])
-    sys.argv[:], sys.path[:] = place["argv"], place["path"]
+    os.environ.update(process["environ"])
+    sys.argv[:], sys.path[:] = process["argv"], process["path"]
     try:
         channel.sendall(_DONE)
     except OSError:
@@ -198,12 +191,12 @@ def _hand_over(address: str) -> bool:
 
     Return False if there is none any more.
     """
-    place = {"environ": dict(os.environ), "argv": sys.argv, "path": sys.path}
+    process = {"environ": dict(os.environ), "argv": sys.argv, "path": sys.path}
     with socket.socket(socket.AF_UNIX) as channel:
         try:
             channel.connect(address)
             socket.send_fds(channel, [_DONE], _PIPES)
-            channel.sendall(json.dumps(place).encode() + _END)
+            channel.sendall(json.dumps(process).encode() + _END)
             channel.shutdown(socket.SHUT_WR)
             taken = channel.recv(len(_DONE)) == _DONE
         except OSError:

@@ -10,6 +10,7 @@ import gc
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,15 +35,26 @@ from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.process_cache import ProcessCache
 from streamydb.key_processor.state import Emitted
+from streamydb.local.own_process import trim_when_idle
 from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
-from streamydb.local.trimming import trim_when_idle
 from streamydb.parser.core import Routed, parse_feedback, parse_transactions
-from streamydb.pipeline import checks
-from streamydb.pipeline.arrow_batches import arrow_records, block_rows, ragged, runs
-from streamydb.pipeline.exchange import Exchange, Given, task_number
+from streamydb.pipeline.arrow_batches import (
+    arrow_records,
+    block_rows,
+    blocks_for,
+    ragged,
+    runs,
+    tokens,
+)
 from streamydb.pipeline.realtime.pace import keep_pace
-from streamydb.pipeline.routes import tokens
-from streamydb.pipeline.spool import NO_SPOOL, Spool, SpoolError
+from streamydb.pipeline.spool import (
+    NO_SPOOL,
+    BlockExchange,
+    Spool,
+    SpoolError,
+    TaskBlocks,
+    task_number,
+)
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import LogEnd
@@ -50,20 +62,6 @@ from streamydb.txn_processor.blocks import open_output, output_block, output_par
 from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.gathering.core import Gatherer
 from streamydb.txn_processor.outputs import Output, Records, Rows, formatted
-
-__all__ = [
-    "BLOCK_SCHEMA",
-    "GRANT_SCHEMA",
-    "OUTPUT_SCHEMA",
-    "RECORD_SCHEMA",
-    "ExchangingExecutor",
-    "Executor",
-    "Explode",
-    "GatherStep",
-    "Parser",
-    "ShardStep",
-    "SparkBlobs",
-]
 
 BLOCK_SCHEMA: Final = "token INT, dest INT, seq BIGINT, block BINARY"
 GRANT_SCHEMA: Final = f"{BLOCK_SCHEMA}, ignored BIGINT, resolves STRING"
@@ -108,18 +106,36 @@ class _Settling:
             gc.freeze()
 
 
+@dataclass(frozen=True, slots=True)
+class StageSettings:
+    """The settings that all stages of one query have.
+
+    Attributes:
+        config: of the database.
+        changes_partitions: each of them gets all resolved records.
+        modules: the code of procedures, on every executor.
+        rulings: those with which the query was started.
+        spool: of large blocks.
+    """
+
+    config: ShardConfig
+    changes_partitions: int = 1
+    modules: Modules = NO_MODULES
+    rulings: Rulings = NO_RULINGS
+    spool: Spool = NO_SPOOL
+
+    def executor(self, spread: int) -> TransactionProcessor:
+        """Return what executes plans for ``spread`` formatting tasks."""
+        return TransactionProcessor(
+            self.config, spread, self.changes_partitions, self.modules, self.rulings
+        )
+
+
 class Parser:
     """mapInArrow: Kafka rows to blocks for the shards."""
 
-    def __init__(
-        self, config: ShardConfig, rulings: Rulings = NO_RULINGS, spool: Spool = NO_SPOOL
-    ) -> None:
-        """Route for the shards of ``config``; ``rulings``: as they are given; ``spool``: of large
-        blocks, as in all hosts of a query.
-        """
-        self._config = config
-        self._rulings = rulings
-        self._spool = spool
+    def __init__(self, stage: StageSettings) -> None:
+        self._config, self._rulings, self._spool = stage.config, stage.rulings, stage.spool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Parse run by run: Spark's batches are small, because it bounds their records only."""
@@ -159,7 +175,6 @@ class SparkBlobs:
     """Named blobs in a MapState, in parts of 8 MiB; the first part begins with their number."""
 
     def __init__(self, state: Any) -> None:
-        """Wrap a MapState of (name, part) -> data."""
         self._state = state
         self._parts: dict[str, int] = {}
 
@@ -214,12 +229,11 @@ class ShardStep:
 
     def __init__(
         self,
-        config: ShardConfig,
+        stage: StageSettings,
         local: str,
         life: Life,
         starter: Starter | None = None,
         ends: Mapping[int, LogEnd] | None = None,
-        spool: Spool = NO_SPOOL,
         *,
         at_once: bool = False,
     ) -> None:
@@ -232,11 +246,10 @@ class ShardStep:
         """
         self._at_once = at_once
         self._ends = ends or {}
-        self._config = config
+        self._config, self._spool = stage.config, stage.spool
         self._starter = starter or Starter(None)
         self._local = local
         self._life = life
-        self._spool = spool
 
     def __call__(self, state: Any, token: str, rows: Iterable[Row]) -> Iterator[Row]:
         """Run one step."""
@@ -248,7 +261,7 @@ class ShardStep:
         keep_pace(folder)
         blobs = SparkBlobs(state)
         self._starter.put(blobs, config, number)
-        routes, blocks = tokens(config.shards), checks.blocks_for(number, rows, self._spool)
+        routes, blocks = tokens(config.shards), blocks_for(number, rows, self._spool)
         with closing(FileIdTables(folder)) as tables, self._spool.writer() as writer:
             own = config, number, blobs, LmdbValues(folder), tables, self._life
             for emitted in self._steps(own, blocks):
@@ -282,34 +295,20 @@ class ShardStep:
 class GatherStep:
     """One executing partition of `grouping=single`; gives blocks of records."""
 
-    def __init__(
-        self,
-        config: ShardConfig,
-        changes_partitions: int,
-        modules: Modules = NO_MODULES,
-        rulings: Rulings = NO_RULINGS,
-        spool: Spool = NO_SPOOL,
-    ) -> None:
-        """Execute for ``config``; resolved records go to every one of ``changes_partitions``.
-
-        ``modules``: where the code of procedures is, on every executor. ``rulings``: as they are
-        given.
-        """
-        self._config = config
-        self._changes_partitions = changes_partitions
-        self._modules = modules
-        self._rulings = rulings
-        self._spool = spool
+    def __init__(self, stage: StageSettings) -> None:
+        self._stage = stage
 
     def __call__(self, state: Any, token: str, rows: Iterable[Row]) -> Iterator[Row]:
         """Run one step."""
         _Settling.begin()
         _CACHE.forget()  # all shards have opened their records
-        config = self._config
-        number = tokens(config.shards).index(token)
-        blobs, partitions = SparkBlobs(state), self._changes_partitions
-        gatherer = Gatherer(config, number, blobs, partitions, self._modules, self._rulings)
-        blocks = checks.blocks_for(number, rows, self._spool)
+        stage = self._stage
+        number = tokens(stage.config.shards).index(token)
+        gatherer = Gatherer(
+            stage.config, number, SparkBlobs(state), stage.changes_partitions, stage.modules,
+            stage.rulings,
+        )  # fmt: skip
+        blocks = blocks_for(number, rows, stage.spool)
         for records in gatherer.step(TO_GATHERER.each(blocks)):
             yield Row(token=token, dest=number, seq=0, block=output_block(records))
 
@@ -321,20 +320,9 @@ class Executor:
     processor time that it took, in microseconds.
     """
 
-    def __init__(
-        self,
-        config: ShardConfig,
-        changes_partitions: int,
-        modules: Modules = NO_MODULES,
-        rulings: Rulings = NO_RULINGS,
-        spool: Spool = NO_SPOOL,
-    ) -> None:
-        """As `GatherStep`."""
-        self._config = config
-        self._spool = spool
-        self._processor = TransactionProcessor(
-            config, config.shards, changes_partitions, modules, rulings
-        )
+    def __init__(self, stage: StageSettings) -> None:
+        self._config, self._spool = stage.config, stage.spool
+        self._processor = stage.executor(stage.config.shards)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Collect the grants of this task, execute them, and give the records out."""
@@ -359,55 +347,44 @@ class Executor:
 class ExchangingExecutor:
     """mapInArrow: what a shard grants to records, in the task of the shard itself.
 
-    For shards whose tasks run at the same time. Task n is executing partition n: it gets through
-    the `Exchange` what the other shards grant to it. It formats what it produces; if the plan is
-    large, the tasks divide that among them, too.
+    For shards whose tasks run at the same time. Task n is executing partition n: through the
+    `BlockExchange` it gets the grants of the other shards. It formats what it produces; if the plan
+    is large, the tasks divide that among them, too.
     """
 
-    def __init__(
-        self,
-        config: ShardConfig,
-        changes_partitions: int,
-        modules: Modules,
-        rulings: Rulings,
-        spool: Spool,
-    ) -> None:
-        """As `GatherStep`; ``spool`` has a folder."""
-        self._config = config
-        self._spool = spool
-        rest = changes_partitions, modules, rulings
-        self._small = TransactionProcessor(config, 1, *rest)
-        self._large = TransactionProcessor(config, config.shards, *rest)
+    def __init__(self, stage: StageSettings) -> None:
+        self._config, self._spool = stage.config, stage.spool
+        self._small, self._large = stage.executor(1), stage.executor(stage.config.shards)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the other tasks what is theirs, execute what is granted here, and format."""
         _Settling.begin()
-        number, exchange, read = task_number(), Exchange(self._spool), self._spool.read
+        number, exchange, read = task_number(), BlockExchange(self._spool), self._spool.read
         others = [shard for shard in range(self._config.shards) if shard != number]
         own = self._granted(batches)
         exchange.give("grants", number, own)
         # A shard that has nothing for its own partition does not know if that executes anything.
         granted = [own, *(exchange.take("grants", shard) for shard in others)]
-        blocks = (read(block) for given in granted for block in given.to(number))
-        if max(given.transactions for given in granted) <= _FORMATTED_WHERE_EXECUTED:
+        blocks = (read(block) for task_blocks in granted for block in task_blocks.to(number))
+        if max(task_blocks.transactions for task_blocks in granted) <= _FORMATTED_WHERE_EXECUTED:
             for item in self._small.step(TO_EXECUTOR.each(blocks)):
                 yield self._records(formatted(item, self._config.database))
             return
-        kept, given = self._divided(self._large.step(TO_EXECUTOR.each(blocks)), number)
-        exchange.give("outputs", number, given)  # first, as others have nothing else to do
-        for item in kept:
+        own_outputs, task_blocks = self._divided(self._large.step(TO_EXECUTOR.each(blocks)), number)
+        exchange.give("outputs", number, task_blocks)  # first, as others have nothing else to do
+        for item in own_outputs:
             yield self._records(formatted(item, self._config.database))
         for shard in others:
             for block in exchange.take("outputs", shard).to(number):
                 yield self._records(open_output(read(block), self._config.database))
 
-    def _granted(self, batches: Iterable[pa.RecordBatch]) -> Given:
+    def _granted(self, batches: Iterable[pa.RecordBatch]) -> TaskBlocks:
         """Return the blocks that the shard of this task has made, or references to them.
 
         Raises:
             SpoolError: these are not all.
         """
-        own = Given([])
+        own = TaskBlocks([])
         for batch in batches:
             dests, blocks = batch.column(1).to_pylist(), batch.column(3).to_pylist()
             own.blocks += zip(dests, blocks, strict=True)
@@ -420,20 +397,20 @@ class ExchangingExecutor:
                 break
         return own
 
-    def _divided(self, items: Iterable[Output], number: int) -> tuple[list[Output], Given]:
+    def _divided(self, items: Iterable[Output], number: int) -> tuple[list[Output], TaskBlocks]:
         """Return the items that this task formats, and those that others do.
 
         Those that need no formatting stay.
         """
-        kept: list[Output] = []
-        given = Given([])
+        own_outputs: list[Output] = []
+        task_blocks = TaskBlocks([])
         with self._spool.writer() as writer:
             for item in items:
                 if isinstance(item, Rows) and item.spread != number:
-                    given.blocks.append((item.spread, writer.put(output_parts(item))))
+                    task_blocks.blocks.append((item.spread, writer.put(output_parts(item))))
                 else:
-                    kept.append(item)
-        return kept, given
+                    own_outputs.append(item)
+        return own_outputs, task_blocks
 
     def _records(self, records: Records) -> pa.RecordBatch:
         return arrow_records(records, self._config)
@@ -442,10 +419,8 @@ class ExchangingExecutor:
 class Explode:
     """mapInArrow: blocks of records to records."""
 
-    def __init__(self, config: ShardConfig, spool: Spool = NO_SPOOL) -> None:
-        """Name the topics of ``config``."""
-        self._config = config
-        self._spool = spool
+    def __init__(self, stage: StageSettings) -> None:
+        self._config, self._spool = stage.config, stage.spool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Unpack block by block."""

@@ -25,8 +25,6 @@ from pyspark.sql import SparkSession
 
 from streamydb.errors import StreamyError
 
-__all__ = ["EarlyJvm", "Jvm", "JvmEndedError"]
-
 _OUT_OF_MEMORY: Final = 52
 """Exit code of Spark when Java's heap is used up."""
 
@@ -54,10 +52,6 @@ class EarlyJvm:
     """A JVM of Spark that boots while this process still loads what will use it.
 
     PySpark starts one, too, and waits for it. Whoever starts it before gives it the same command.
-
-    Args:
-        home: Spark's home.
-        settings: of the session that will use it.
     """
 
     def __init__(self, home: Path, settings: Mapping[str, str]) -> None:
@@ -70,10 +64,10 @@ class EarlyJvm:
         self._folder = Path(tempfile.mkdtemp(prefix="streamydb-jvm-"))
         atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
         self._address = self._folder / "address"
-        given = [text for name in settings for text in ("--conf", f"{name}={settings[name]}")]
+        options = [text for name in settings for text in ("--conf", f"{name}={settings[name]}")]
         last = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
         self.process = subprocess.Popen(
-            [home / "bin" / "spark-submit", *given, *last], stdin=subprocess.PIPE,
+            [home / "bin" / "spark-submit", *options, *last], stdin=subprocess.PIPE,
             env={
                 _LAUNCHER: _SHORT_LIVED, **os.environ,
                 "SPARK_CONNECT_MODE": "0", _ADDRESS: str(self._address),
@@ -105,10 +99,10 @@ class EarlyJvm:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _address(told: bytes) -> tuple[str, str]:
+def _address(data: bytes) -> tuple[str, str]:
     """Return port and secret of what Spark's JVM has written: two numbers and the secret."""
-    port, size = _NUMBERS.unpack_from(told)
-    return str(port), told[_NUMBERS.size : _NUMBERS.size + size].decode()
+    port, size = _NUMBERS.unpack_from(data)
+    return str(port), data[_NUMBERS.size : _NUMBERS.size + size].decode()
 
 
 def _leave_signals_to_us() -> None:
@@ -169,7 +163,6 @@ class Jvm:
 
 
 def _reason(code: int) -> str:
-    """An exit code in words."""
     number = -code if code < 0 else code - _SIGNALLED
     if number == signal.SIGKILL:
         return "killed (SIGKILL), by somebody or by the system because memory ran out (see `dmesg`)"

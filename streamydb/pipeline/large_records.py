@@ -31,8 +31,6 @@ from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.repair import begins_of, offsets_of
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["LargeRecord", "heap_is_used_up", "largest", "note", "with_room"]
-
 log = logging.getLogger("streamydb.pipeline")
 
 _HEAPS: Final = ("spark.driver.memory", "spark.executor.memory")
@@ -99,13 +97,13 @@ def note(config: PipelineConfig) -> str | None:
     None: there is no large one, or nobody tells.
     """
     topic = TopicNames(config.settings.database).transactions
-    given = _given(config)[_HEAPS[0]]
+    heap = _given(config)[_HEAPS[0]]
     try:
-        found = largest(config.settings.client_config(), topic, _read(config.checkpoint, topic))
-        if found is None:
+        record = largest(config.settings.client_config(), topic, _read(config.checkpoint, topic))
+        if record is None:
             return None
-        needed = _megabytes(given) + (_COPIES * found.size >> 20)
-        noted = msgspec.structs.replace(found, heap_mb=needed)
+        needed = _megabytes(heap) + (_COPIES * record.size >> 20)
+        noted = msgspec.structs.replace(record, heap_mb=needed)
         write_whole(config.large_record, msgspec.json.encode(noted))
     except PackedError as error:
         return str(error)
@@ -113,8 +111,8 @@ def note(config: PipelineConfig) -> str | None:
         log.info("whether a large record was being read is not known: %s", error)
         return None
     return (
-        f"the record at partition {found.partition}, offset {found.offset} of {topic} has "
-        f"{found.size:,} bytes unpacked, more than the JVM could pass on with a heap of {given}. "
+        f"the record at partition {record.partition}, offset {record.offset} of {topic} has "
+        f"{record.size:,} bytes unpacked, more than the JVM could pass on with a heap of {heap}. "
         f"Start the pipeline again: it gives Spark a heap of {needed:,} MB until that record is "
         f"rejected{_by_hand(config, needed)}{_lacking(needed)}. `streamydb doctor` names the "
         "setting that keeps others out (docs/operations.md, 'A large record')"
@@ -128,10 +126,7 @@ def largest(
 
     Nothing but its size is taken of a record.
 
-    Args:
-        connection: settings of confluent-kafka.
-        topic: the log.
-        read: up to which offset each partition was read.
+    ``read``: up to which offset each partition was read.
 
     Raises:
         ReadingError: Kafka does not answer.
@@ -148,11 +143,13 @@ def _next_records(
     connection: Mapping[str, str], topic: str, read: Mapping[int, int]
 ) -> Iterator[Any]:
     """Yield the records that the next micro-batch may read, and some more."""
-    most = max_offsets(2)
+    records_max = max_offsets(2)
     with TopicReader(connection, topic) as reader:
         spans = reader.spans()
         starts = {number: max(span.low, read.get(number, 0)) for number, span in spans.items()}
-        ends = {number: min(span.high, starts[number] + most) for number, span in spans.items()}
+        ends = {
+            number: min(span.high, starts[number] + records_max) for number, span in spans.items()
+        }
         reader.assign(starts)
         for batch in reader.until(ends):
             yield from batch
@@ -161,12 +158,12 @@ def _next_records(
 def _known(config: PipelineConfig) -> LargeRecord | None:
     """Return the record that was noted, unless it has been read."""
     try:
-        found = msgspec.json.decode(config.large_record.read_bytes(), type=LargeRecord)
+        record = msgspec.json.decode(config.large_record.read_bytes(), type=LargeRecord)
     except (OSError, *UNREADABLE):
         return None
     topic = TopicNames(config.settings.database).transactions
-    read = _read(config.checkpoint, topic).get(found.partition, 0)
-    return found if read <= found.offset else None
+    read = _read(config.checkpoint, topic).get(record.partition, 0)
+    return record if read <= record.offset else None
 
 
 def _spark_settings(config: PipelineConfig, record: LargeRecord) -> dict[str, str]:
@@ -174,13 +171,12 @@ def _spark_settings(config: PipelineConfig, record: LargeRecord) -> dict[str, st
 
     Arrow's batches are bounded in bytes: 500 such records would be gigabytes.
     """
-    given = _given(config)
-    heaps = {name: f"{max(record.heap_mb, _megabytes(given[name]))}m" for name in _HEAPS}
+    settings = _given(config)
+    heaps = {name: f"{max(record.heap_mb, _megabytes(settings[name]))}m" for name in _HEAPS}
     return {**heaps, "spark.sql.execution.arrow.maxBytesPerBatch": str(_GATHERED_BYTES)}
 
 
 def _given(config: PipelineConfig) -> dict[str, str]:
-    """Return Spark's settings as a start has them."""
     return {**spark_defaults(), **config.spark_conf}
 
 
@@ -209,5 +205,5 @@ def _lacking(needed: int) -> str:
 
 def _megabytes(text: str) -> int:
     """Return a size as Spark reads it, in megabytes; one without a unit is in bytes."""
-    found = _SIZE.fullmatch(text.strip())
-    return int(int(found[1]) * _UNITS[found[2].lower()]) if found else 0
+    match = _SIZE.fullmatch(text.strip())
+    return int(int(match[1]) * _UNITS[match[2].lower()]) if match else 0

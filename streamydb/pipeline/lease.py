@@ -24,11 +24,9 @@ from typing import Final, Protocol, Self
 import msgspec
 
 from streamydb.errors import ConfigurationError
-from streamydb.kafka.patience import StopRequestedError
+from streamydb.kafka.connection import StopRequestedError
 from streamydb.local.file_lock import HeldLock, lock_at_once
 from streamydb.records.formats import UNREADABLE
-
-__all__ = ["EXPIRES_S", "LOST_S", "CheckpointTakenError", "Objects", "StoreLease", "locked"]
 
 log = logging.getLogger("streamydb.pipeline")
 
@@ -84,7 +82,7 @@ class Objects(Protocol):
         """Copy a local file into an object, over one that may be there."""
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _LeaseContent(msgspec.Struct, frozen=True):
     """The content of a lease: its holder, how often it was renewed; `released`: it is free."""
 
     holder: str
@@ -95,11 +93,8 @@ class _Said(msgspec.Struct, frozen=True):
 class StoreLease:
     """The lease of a checkpoint in an object store; use it as a context manager.
 
-    Args:
-        objects: under the checkpoint's URL.
-        url: of the checkpoint, for messages.
-        stopped: waits for so many seconds, and returns whether the pipeline is to stop.
-        clock: monotonic, in seconds.
+    ``stopped``: waits for so many seconds, and returns whether the pipeline is to stop. ``clock``:
+    monotonic, in seconds.
 
     Attributes:
         url: of the checkpoint.
@@ -112,12 +107,11 @@ class StoreLease:
         stopped: Callable[[float], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is taken yet."""
         self._objects = objects
         self.url = url
         self._stopped = stopped
         self._clock = clock
-        self._said = _Said(f"process {os.getpid()} on {socket.gethostname()}", 0)
+        self._said = _LeaseContent(f"process {os.getpid()} on {socket.gethostname()}", 0)
         self._number = 0
         self._renewed_s = 0.0
         self._done = threading.Event()
@@ -125,7 +119,6 @@ class StoreLease:
         self._lost: str | None = None
 
     def __enter__(self) -> Self:
-        """Take it, and renew it from now on in a thread of its own."""
         self.take()
         self._renewing = threading.Thread(
             target=self._renew_on, name="streamydb-lease", daemon=True
@@ -134,7 +127,6 @@ class StoreLease:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Release it, if it is still held and the store can be reached."""
         self._done.set()
         if self._renewing is not None:  # or a renewal under way would take the release back
             self._renewing.join(_ENDING_S_MAX)
@@ -239,12 +231,12 @@ def _name(number: int) -> str:
     return f"{_FOLDER}/{number}"
 
 
-def _decoded(data: bytes | None) -> _Said:
+def _decoded(data: bytes | None) -> _LeaseContent:
     """Return the content of a lease; one that is gone or unreadable is nobody's, and not free."""
     try:
-        return msgspec.json.decode(data or b"", type=_Said)
+        return msgspec.json.decode(data or b"", type=_LeaseContent)
     except UNREADABLE:
-        return _Said("somebody unknown", 0)
+        return _LeaseContent("somebody unknown", 0)
 
 
 def _first_line(error: Exception) -> str:

@@ -15,38 +15,36 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from streamydb.backup.start import Beginning, begin
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, StreamyError
-from streamydb.kafka import Founding, add_shared, check, describe, log_id, record
+from streamydb.kafka import FoundingFacts, add_shared, check, describe, log_id, record
 from streamydb.kafka.admin import TopicDescription
 from streamydb.kafka.checks import changes_lack
-from streamydb.kafka.connection import RefusedError
+from streamydb.kafka.connection import KafkaRetry, RefusedError, StopRequestedError
 from streamydb.kafka.creation import changes_begun
 from streamydb.kafka.errors import KafkaException
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.patience import Patience, StopRequestedError
 from streamydb.kafka.positions import written_until
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingTopic, aborted_before
 from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.local.exposition import serve
-from streamydb.local.logs import keep_short
+from streamydb.local.launcher import keep_short
+from streamydb.local.own_process import trim_when_idle
 from streamydb.local.shard_files import own_caches
-from streamydb.local.trimming import trim_when_idle
 from streamydb.pipeline.adaptive import AdaptiveSettings
 from streamydb.pipeline.announcer import Announcer
+from streamydb.pipeline.background import (
+    FeedbackKeeper,
+    GrowthWatch,
+    IdleHeap,
+    LogSampler,
+    spark_heap,
+)
 from streamydb.pipeline.checkpoint import Checkpoint, opened
 from streamydb.pipeline.config import PipelineConfig
-from streamydb.pipeline.desk import Desk, note_told
-from streamydb.pipeline.failures import explain
-from streamydb.pipeline.feedback import FeedbackKeeper
-from streamydb.pipeline.foundation import founded
-from streamydb.pipeline.growth import GrowthWatch
-from streamydb.pipeline.idle_heap import IdleHeap, spark_heap
 from streamydb.pipeline.jvm import Jvm, JvmEndedError
-from streamydb.pipeline.launch import SparkLaunch
 from streamydb.pipeline.lease import CheckpointTakenError
 from streamydb.pipeline.markers import MarkerLoop
-from streamydb.pipeline.outcome import after_jvm, wait
-from streamydb.pipeline.parts import Parts
+from streamydb.pipeline.outcome import RunParts, after_jvm, wait
 from streamydb.pipeline.preparation import require_same_history, resume
 from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, StatusWriter
 from streamydb.pipeline.query import build_query
@@ -57,27 +55,26 @@ from streamydb.pipeline.realtime.query import real_time_session
 from streamydb.pipeline.realtime.report import GearReports, Reach, one_gear
 from streamydb.pipeline.realtime.site import gear_obstacle
 from streamydb.pipeline.record import (
+    founded,
     made_anew,
     recorded_config,
     require_same_changes,
     require_same_log,
 )
-from streamydb.pipeline.restarts import RestartedQuery
-from streamydb.pipeline.run import RunningQuery
-from streamydb.pipeline.sampler import LogSampler
-from streamydb.pipeline.shutdown import Ending
+from streamydb.pipeline.restarts import FaultHandler, RestartedQuery, executed_before
+from streamydb.pipeline.run import RunningQuery, explain
+from streamydb.pipeline.session import SparkLaunch
+from streamydb.pipeline.shutdown import PipelineShutdown
 from streamydb.pipeline.standby.coordinator import Coordinator
-from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.core import ElectionMember
 from streamydb.records.begins import Begins
 from streamydb.sorter.log_end import LogEnd
-
-__all__ = ["run"]
 
 log = logging.getLogger("streamydb.pipeline")
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _DatabaseState:
     """The database as the topics and the checkpoint have it.
 
     ``config``: as told, with the facts that the database was founded with. ``log_id``: Kafka's id
@@ -99,10 +96,6 @@ class _Found:
 def run(config: PipelineConfig, launch: SparkLaunch) -> int:
     """Run until SIGTERM or SIGINT, or until the query fails; return the exit code.
 
-    Args:
-        config: of the run.
-        launch: the start of Spark for it, which was begun.
-
     Raises:
         ConfigurationError: topics, checkpoint or settings are not as they must be.
 
@@ -111,13 +104,13 @@ def run(config: PipelineConfig, launch: SparkLaunch) -> int:
     keep_short()
     trim_when_idle()
     jvm = Jvm()
-    with Ending(config.settings.finish_batch_s, status.update, jvm.kill) as ending:
-        patience = Patience(
+    with PipelineShutdown(config.settings.finish_batch_s, status.update, jvm.kill) as ending:
+        retry = KafkaRetry(
             ending.requested.wait,
             lambda why: status.update(waiting=why),
             config.settings.bootstrap_servers,
         )
-        parts = Parts(config, status, ending, jvm, PipelineMetrics(), patience, AdaptiveSettings())
+        parts = RunParts(config, status, ending, jvm, PipelineMetrics(), retry, AdaptiveSettings())
         try:
             spark = partial(_spark, parts, launch)
             with opened(config, spark, ending.requested.wait) as checkpoint:
@@ -141,30 +134,31 @@ def run(config: PipelineConfig, launch: SparkLaunch) -> int:
             launch.close()
 
 
-def _run(parts: Parts, checkpoint: Checkpoint, launch: SparkLaunch) -> int:
-    """Find the database, then execute it."""
-    found = parts.patience.ask(lambda: _find(parts.config))
-    of = found.database
-    with own_caches(found.config.local, of.database, of.incarnation):
-        return _execute(parts, found, checkpoint, launch)
+def _run(parts: RunParts, checkpoint: Checkpoint, launch: SparkLaunch) -> int:
+    state = parts.retry.call(lambda: _find(parts.config))
+    of = state.database
+    with own_caches(state.config.local, of.database, of.incarnation):
+        return _execute(parts, state, checkpoint, launch)
 
 
-def _execute(parts: Parts, found: _Found, checkpoint: Checkpoint, launch: SparkLaunch) -> int:
+def _execute(
+    parts: RunParts, state: _DatabaseState, checkpoint: Checkpoint, launch: SparkLaunch
+) -> int:
     """Start step by step; each may take long, so a stop is looked for between them."""
-    ending, config = parts.ending, found.config
-    feedback = TopicNames(found.database.database).feedback_of(config.name)
+    ending, config = parts.ending, state.config
+    feedback = TopicNames(state.database.database).feedback_of(config.name)
     launch.compile()
     _go_on(ending)
     spark = _spark(parts, launch)
     log.info("Spark is ready")
     _go_on(ending)
-    partitions = found.topics[TopicNames(found.database.database).transactions].partitions
-    obstacle = gear_obstacle(config, found.database, partitions, spark)
+    partitions = state.topics[TopicNames(state.database.database).transactions].partitions
+    obstacle = gear_obstacle(config, state.database, partitions, spark)
     serve(parts.metrics.registry, config.settings)
-    topic, desk = parts.patience.ask(lambda: _rulings(found))
+    topic, faults = parts.retry.call(lambda: _rulings(state))
     checkpoint.push()
-    coordinator = parts.patience.ask(lambda: _coordinator(parts, found, topic))
-    announcer = _announcer(found)
+    coordinator = parts.retry.call(lambda: _coordinator(parts, state, topic))
+    announcer = _announcer(state)
     heap = IdleHeap(spark_heap())
     spark.streams.addListener(
         ProgressListener(
@@ -176,9 +170,9 @@ def _execute(parts: Parts, found: _Found, checkpoint: Checkpoint, launch: SparkL
         )
     )
     _go_on(ending)
-    start = partial(_start, parts, found, spark, coordinator, checkpoint)
-    queries = RestartedQuery(start, coordinator, desk)
-    gear = _gear(parts, found, spark, coordinator, obstacle)
+    start = partial(_start, parts, state, spark, coordinator, checkpoint)
+    queries = RestartedQuery(start, coordinator, faults)
+    gear = _gear(parts, state, spark, coordinator, obstacle)
     if gear is not None:  # it may be the first that answers, so it begins beside the query
         coordinator.start(queries.beats)
     with nullcontext() if gear is None else gear:
@@ -196,7 +190,7 @@ def _execute(parts: Parts, found: _Found, checkpoint: Checkpoint, launch: SparkL
             FeedbackKeeper(
                 config.settings.client_config(), feedback, config.checkpoint, checkpoint.pull
             ),
-            _growth(found, coordinator) as growth,
+            _growth(state, coordinator) as growth,
             heap,
         ):
             code = wait(
@@ -209,12 +203,12 @@ def _execute(parts: Parts, found: _Found, checkpoint: Checkpoint, launch: SparkL
     return code
 
 
-def _go_on(ending: Ending) -> None:
+def _go_on(ending: PipelineShutdown) -> None:
     if ending.requested.is_set():
         raise StopRequestedError("told to stop while it started")
 
 
-def _find(config: PipelineConfig) -> _Found:
+def _find(config: PipelineConfig) -> _DatabaseState:
     """Read the topics and the checkpoint; may be repeated when Kafka did not answer.
 
     Raises:
@@ -223,11 +217,11 @@ def _find(config: PipelineConfig) -> _Found:
     settings = config.settings
     client = settings.client_config()
     shards = settings.shards if "shards" in settings.model_fields_set else None
-    found = check(client, settings.database, shards=shards)
-    problems = [problem for problem in found if problem.severity == "error"]
+    findings = check(client, settings.database, shards=shards)
+    problems = [problem for problem in findings if problem.severity == "error"]
     if problems:
         raise ConfigurationError("; ".join(str(problem) for problem in problems))
-    for problem in found:
+    for problem in findings:
         log.warning("%s", problem)
     topics = describe(client, settings.database)
     names = TopicNames(settings.database)
@@ -259,25 +253,25 @@ def _find(config: PipelineConfig) -> _Found:
     ends = resume(client, database, config.checkpoint, start, config.store)
     if goes_on:  # its last micro-batch may have written all, and was killed before it was committed
         require_same_history(client, settings.database)
-    return _Found(config, database, topics, known_log, changes_id, start, ends, begins)
+    return _DatabaseState(config, database, topics, known_log, changes_id, start, ends, begins)
 
 
-def _tell_made(made: list[str], names: TopicNames, pipeline: str) -> None:
+def _tell_made(created: list[str], names: TopicNames, pipeline: str) -> None:
     """Tell which topics were created, and which of them somebody has deleted before.
 
     A new database lacks them all; a pipeline with a new name lacks its feedback.
     """
-    if made:
-        log.info("created %s", ", ".join(made))
-    deleted = sorted({*made} - {names.feedback_of(pipeline)})
-    if deleted and not {names.founding, names.rulings} <= {*made}:
+    if created:
+        log.info("created %s", ", ".join(created))
+    deleted = sorted({*created} - {names.feedback_of(pipeline)})
+    if deleted and not {names.founding, names.rulings} <= {*created}:
         log.warning(
             "%s: somebody deleted what was there. It is made anew, without what was in it "
             "(docs/operations.md, 'A topic was deleted')", ", ".join(deleted),
         )  # fmt: skip
 
 
-def _spark(parts: Parts, launch: SparkLaunch) -> SparkSession:
+def _spark(parts: RunParts, launch: SparkLaunch) -> SparkSession:
     try:
         spark = launch.session()
     except PySparkRuntimeError as error:
@@ -290,66 +284,68 @@ def _spark(parts: Parts, launch: SparkLaunch) -> SparkSession:
     return spark
 
 
-def _rulings(found: _Found) -> tuple[RulingTopic, Desk]:
-    """Return the rulings on this log, with those of earlier releases, and the desk for further
-    ones.
+def _rulings(state: _DatabaseState) -> tuple[RulingTopic, FaultHandler]:
+    """Return the rulings on this log, with those of earlier releases, and who adds to them.
 
     Raises:
         ReadingError: Kafka does not answer; it may be done again.
     """
-    settings, checkpoint = found.config.settings, found.config.checkpoint
+    settings, checkpoint = state.config.settings, state.config.checkpoint
     client, name = settings.client_config(), settings.database
-    topic = RulingTopic(client, name, found.log_id, found.begins)
+    topic = RulingTopic(client, name, state.log_id, state.begins)
     topic.adopt(lambda: aborted_before(client, name))
-    return topic, Desk(topic, client, name, note_told(checkpoint, client, name))
+    return topic, FaultHandler(topic, client, name, executed_before(checkpoint, client, name))
 
 
 def _start(
-    parts: Parts,
-    found: _Found,
+    parts: RunParts,
+    state: _DatabaseState,
     spark: SparkSession,
     coordinator: Coordinator,
     checkpoint: Checkpoint,
     number: int,
 ) -> RunningQuery:
     """Start the query with all rulings there are; ``number``: 0 for the first one."""
-    config = found.config
+    config = state.config
     client = config.settings.client_config()
-    ends = found.ends
+    ends = state.ends
     if number:
         checkpoint.pull()
-        ends = resume(client, found.database, config.checkpoint, found.start, config.store)
-    rulings = coordinator.give()
+        ends = resume(client, state.database, config.checkpoint, state.start, config.store)
+    rulings = coordinator.load_rulings()
     parts.metrics.faults.set(len(rulings))
     parts.status.update(faults=len(rulings))
-    changes = _changes(found)
+    changes = _changes(state)
     writer = build_query(
-        spark, config, found.database, changes.partitions, found.start, ends, rulings
+        spark, config, state.database, changes.partitions, state.start, ends, rulings
     )
     query = _started(writer, config)
-    parts.adaptive.follow(query.set_conf, found.database.shards, config.spark_conf)
+    parts.adaptive.follow(query.set_conf, state.database.shards, config.spark_conf)
     return query
 
 
-def _changes(found: _Found) -> TopicDescription:
-    return found.topics[TopicNames(found.config.settings.database).changes]
+def _changes(state: _DatabaseState) -> TopicDescription:
+    return state.topics[TopicNames(state.config.settings.database).changes]
 
 
-def _growth(found: _Found, coordinator: Coordinator) -> GrowthWatch:
-    changes = _changes(found)
+def _growth(state: _DatabaseState, coordinator: Coordinator) -> GrowthWatch:
+    changes = _changes(state)
     return GrowthWatch(
-        found.config.settings.client_config(),
+        state.config.settings.client_config(),
         changes.name,
-        (found.changes_id, changes.partitions),
-        partial(_made_anew, found, coordinator),
+        (state.changes_id, changes.partitions),
+        partial(_made_anew, state, coordinator),
     )
 
 
 def _gear(
-    parts: Parts, found: _Found, spark: SparkSession, coordinator: Coordinator, obstacle: str | None
+    parts: RunParts,
+    state: _DatabaseState,
+    spark: SparkSession,
+    coordinator: Coordinator,
+    obstacle: str | None,
 ) -> RealTimeGear | None:
-    """Return a real-time gear beside the query, unless there is an ``obstacle``."""
-    config, database, said = found.config, found.database, parts.status.status
+    config, database, said = state.config, state.database, parts.status.status
 
     def micro_batch() -> Reach:
         return Reach(said.seq or 0, said.read or 0)
@@ -366,10 +362,10 @@ def _gear(
     start = GearStart(
         config,
         database,
-        found.log_id,
-        RulingTopic(settings.client_config(), database.database, found.log_id, found.begins),
+        state.log_id,
+        RulingTopic(settings.client_config(), database.database, state.log_id, state.begins),
         Packing(real_time_session(spark)),
-        _changes(found).partitions,
+        _changes(state).partitions,
         output_topics(names),
     )
     return RealTimeGear(
@@ -377,26 +373,26 @@ def _gear(
     )
 
 
-def _made_anew(found: _Found, coordinator: Coordinator, topic_id: str) -> str:
+def _made_anew(state: _DatabaseState, coordinator: Coordinator, topic_id: str) -> str:
     """Say why this pipeline must not go on with changes that were made anew under it.
 
     A leader has written to them: nobody may use them any more, which is recorded. One that follows
     has not, and who leads may just be writing all of them.
     """
-    config, changes = found.config, _changes(found)
+    config, changes = state.config, _changes(state)
     if not coordinator.leads:
         return made_anew(config.checkpoint, changes.name)
-    facts = Founding(log=found.log_id, lacking=frozenset({topic_id}))
+    facts = FoundingFacts(log=state.log_id, lacking=frozenset({topic_id}))
     try:
-        record(config.settings.client_config(), found.database.database, facts)
+        record(config.settings.client_config(), state.database.database, facts)
     except (StreamyError, RefusedError, KafkaException) as error:
         log.warning("that the changes lack something is not recorded: %s", error)
     return str(changes_lack(changes.name, changes.partitions))
 
 
-def _announcer(found: _Found) -> Announcer:
-    changes = _changes(found)
-    return Announcer(found.config.settings.client_config(), changes.name, changes.partitions)
+def _announcer(state: _DatabaseState) -> Announcer:
+    changes = _changes(state)
+    return Announcer(state.config.settings.client_config(), changes.name, changes.partitions)
 
 
 def _started(writer: DataStreamWriter, config: PipelineConfig) -> RunningQuery:
@@ -407,15 +403,15 @@ def _started(writer: DataStreamWriter, config: PipelineConfig) -> RunningQuery:
         raise ConfigurationError(explain([what])) from error
 
 
-def _coordinator(parts: Parts, found: _Found, rulings: RulingTopic) -> Coordinator:
+def _coordinator(parts: RunParts, state: _DatabaseState, rulings: RulingTopic) -> Coordinator:
     """Return this pipeline's coordinator, after the shards have been told their role.
 
     Raises:
         SharedTopicsError: Kafka does not answer, or took no record; it may be done again.
     """
-    config, database = found.config, found.database
-    member = Member(
-        found.log_id,
+    config, database = state.config, state.database
+    member = ElectionMember(
+        state.log_id,
         database.incarnation,
         config.name,
         standby=config.standby,
@@ -426,9 +422,8 @@ def _coordinator(parts: Parts, found: _Found, rulings: RulingTopic) -> Coordinat
     written = written_until(connection, database.database)
     shared = SharedTopics(connection, database.database, feedback)
     coordinator = Coordinator(shared, database, member, parts.reports.show, rulings)
-    coordinator.written = written
     try:
-        coordinator.begin()
+        coordinator.begin(written)
     except StreamyError:
         coordinator.stop()
         raise

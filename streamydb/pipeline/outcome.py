@@ -6,20 +6,43 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamydb.kafka.connection import is_transient
-from streamydb.pipeline.failures import explain, failure_of
-from streamydb.pipeline.jvm import JvmEndedError
+from streamydb.kafka.connection import KafkaRetry, is_transient
+from streamydb.pipeline.adaptive import AdaptiveSettings
+from streamydb.pipeline.config import PipelineConfig
+from streamydb.pipeline.jvm import Jvm, JvmEndedError
 from streamydb.pipeline.large_records import heap_is_used_up, note
-from streamydb.pipeline.parts import Parts
+from streamydb.pipeline.progress import PartReports, PipelineMetrics, StatusWriter
 from streamydb.pipeline.restarts import RestartedQuery
-from streamydb.pipeline.run import RunningQuery
+from streamydb.pipeline.run import RunningQuery, explain, failure_of
 from streamydb.pipeline.session import LOCAL_DIR, LOCAL_DIRS
+from streamydb.pipeline.shutdown import PipelineShutdown
 
-__all__ = ["after_jvm", "wait"]
+
+@dataclass(frozen=True, slots=True)
+class RunParts:
+    """The objects that the steps of a run share.
+
+    ``reports``: tells people and programs which part this pipeline has.
+    """
+
+    config: PipelineConfig
+    status: StatusWriter
+    ending: PipelineShutdown
+    jvm: Jvm
+    metrics: PipelineMetrics
+    retry: KafkaRetry
+    adaptive: AdaptiveSettings
+    reports: PartReports = field(init=False)
+
+    def __post_init__(self) -> None:
+        reports = PartReports(self.config.name, self.status, self.metrics)
+        object.__setattr__(self, "reports", reports)
+
 
 log = logging.getLogger("streamydb.pipeline")
 _POLL_S = 0.2
@@ -28,7 +51,7 @@ _SHUTDOWNS = ("SparkContext was shut down", "stopped SparkContext", "ThreadPoolE
 """Spark's words when its JVM was told to end; the last: it takes no task any more."""
 
 
-def after_jvm(parts: Parts, error: Exception) -> int:
+def after_jvm(parts: RunParts, error: Exception) -> int:
     """Report that the JVM has died, which causes every other error; return the exit code.
 
     Raises:
@@ -49,7 +72,7 @@ def after_jvm(parts: Parts, error: Exception) -> int:
     return 1
 
 
-def wait(queries: RestartedQuery, parts: Parts, failure: Callable[[], str | None]) -> int:
+def wait(queries: RestartedQuery, parts: RunParts, failure: Callable[[], str | None]) -> int:
     """Wait until the query ends; return the process's exit code.
 
     ``failure``: says why the pipeline must not go on; None while it may.
@@ -65,7 +88,7 @@ def wait(queries: RestartedQuery, parts: Parts, failure: Callable[[], str | None
     return code
 
 
-def _ended(queries: RestartedQuery, parts: Parts, failure: Callable[[], str | None]) -> int:
+def _ended(queries: RestartedQuery, parts: RunParts, failure: Callable[[], str | None]) -> int:
     """The exit code of a query that has ended or was told to, with its running batch."""
     status, ending = parts.status, parts.ending
     while (why := failure()) is None and not ending.requested.is_set():
@@ -104,7 +127,7 @@ def _keeps_up(queries: RestartedQuery) -> bool:
         return True
 
 
-def _failed(running: RunningQuery, parts: Parts) -> int:
+def _failed(running: RunningQuery, parts: RunParts) -> int:
     messages = failure_of(running.query)
     for message in messages:
         log.error("the query failed: %s", message)
@@ -121,12 +144,10 @@ def _failed(running: RunningQuery, parts: Parts) -> int:
 
 
 def _spark_folders(query: StreamingQuery) -> list[Path]:
-    """The folders of Spark's own files on this machine."""
     settings = query._jsq.sparkSession().conf()  # noqa: SLF001 - PySpark shows no session
-    told = os.environ.get(LOCAL_DIRS) or settings.get(LOCAL_DIR, tempfile.gettempdir())
-    return [Path(each) for each in told.split(",")]
+    folders = os.environ.get(LOCAL_DIRS) or settings.get(LOCAL_DIR, tempfile.gettempdir())
+    return [Path(each) for each in folders.split(",")]
 
 
 def _by_shutdown(message: str) -> bool:
-    """Return True if a query failed because its JVM was told to end."""
-    return any(told in message for told in _SHUTDOWNS)
+    return any(words in message for words in _SHUTDOWNS)

@@ -20,8 +20,6 @@ from streamydb.records.marker import decode_marker
 from streamydb.sorter.log_end import LogEnd
 from streamydb.sorter.state import PartitionState
 
-__all__ = ["log_ends", "require_rest", "require_same_history", "resume"]
-
 log = logging.getLogger("streamydb.pipeline")
 
 _STATE: Final = "the state that it begins with"
@@ -39,13 +37,8 @@ def resume(
 
     Nothing is written to a topic before.
 
-    Args:
-        connection: settings of confluent-kafka.
-        database: the pipeline's configuration.
-        checkpoint: its folder.
-        start: the state that it began with.
-        store: the URL of the store that it is a copy of. A store keeps every file whole that it has
-            taken, so there is nothing to set aside.
+    ``start``: the state that it began with. ``store``: the URL of the store that it is a copy of. A
+    store keeps every file whole that it has taken, so there is nothing to set aside.
 
     Raises:
         ConfigurationError: it cannot go on; the message names what helps.
@@ -66,37 +59,40 @@ def _resume(
 ) -> dict[int, LogEnd]:
     names = TopicNames(database.database)
     operators = 2 if database.grouping == "single" else 1
-    found = mend(checkpoint, 0 if store else database.shards, operators)
+    resumption = mend(checkpoint, 0 if store else database.shards, operators)
     topic = names.transactions
     known = () if start is None else start.offsets
     begins = {partition: max(0, offset) for partition, offset in enumerate(known)}
-    if found is None:
+    if resumption is None:
         _require_log(connection, topic, begins, {}, _STATE)
         return log_ends(connection, topic, begins)
     if store:
-        _require_kept(store, checkpoint, found)
-    elif found.moved:
+        _require_kept(store, checkpoint, resumption)
+    elif resumption.moved:
         log.warning(
             "files of the checkpoint are damaged, or of a batch that does not count (%s): set "
             "aside; it goes on after batch %d, and what %d batches wrote is written again, the "
             "same",
-            ", ".join(found.moved[:5]),
-            found.batch,
-            found.again,
+            ", ".join(resumption.moved[:5]),
+            resumption.batch,
+            resumption.again,
         )
-    done = offsets_of(checkpoint, found.batch) or {**begins_of(checkpoint), topic: begins}
-    begun = offsets_of(checkpoint, found.batch + 1)
+    done = offsets_of(checkpoint, resumption.batch) or {**begins_of(checkpoint), topic: begins}
+    begun = offsets_of(checkpoint, resumption.batch + 1)
     feedback = names.feedback_of(database.name)
     _require_feedback(connection, feedback, done.get(feedback, {}), begun.get(feedback, {}))
     _require_log(connection, topic, done.get(topic, {}), begun.get(topic, {}))
     return log_ends(connection, topic, done.get(topic, {}))
 
 
-def _require_kept(store: str, checkpoint: Path, found: Resumption) -> None:
+def _require_kept(store: str, checkpoint: Path, resumption: Resumption) -> None:
     """Refuse a checkpoint in a store that lacks files: the commit of a batch lists its state."""
-    faulty = found.moved
-    if found.batch >= 0 and not (checkpoint / "query" / "commits" / str(found.batch)).exists():
-        faulty = [f"commits/{found.batch}", *faulty]
+    faulty = resumption.moved
+    if (
+        resumption.batch >= 0
+        and not (checkpoint / "query" / "commits" / str(resumption.batch)).exists()
+    ):
+        faulty = [f"commits/{resumption.batch}", *faulty]
     if faulty:
         raise ConfigurationError(
             f"files of the checkpoint {store} are missing, or do not fit each other "
@@ -110,41 +106,36 @@ def log_ends(
 ) -> dict[int, LogEnd]:
     """Return the last record before an offset of each partition, where it has not been trimmed.
 
-    Args:
-        connection: settings of confluent-kafka.
-        topic: the log.
-        ends: the offsets.
-
     Raises:
         ReadingError: Kafka does not answer.
     """
-    wanted = {partition: end for partition, end in ends.items() if end > 0}
-    found: dict[int, LogEnd] = {}
-    if not wanted:
-        return found
+    unread = {partition: end for partition, end in ends.items() if end > 0}
+    last_records: dict[int, LogEnd] = {}
+    if not unread:
+        return last_records
     with TopicReader({**connection, **SINGLE}, topic) as reader:
-        lows = {partition: reader.span(partition).low for partition in wanted}
+        lows = {partition: reader.span(partition).low for partition in unread}
         back = 1
-        while wanted:
-            starts = {q: max(lows[q], end - back) for q, end in wanted.items() if lows[q] < end}
+        while unread:
+            starts = {q: max(lows[q], end - back) for q, end in unread.items() if lows[q] < end}
             reader.assign(starts)
-            for batch in reader.until({q: wanted[q] for q in starts}):
+            for batch in reader.until({q: unread[q] for q in starts}):
                 for record in batch:
                     partition, offset = record.partition() or 0, record.offset() or 0
-                    if offset < wanted[partition]:
+                    if offset < unread[partition]:
                         mark = mark_of(record.value())
                         stamp = record.timestamp()[1]
-                        found[partition] = LogEnd(wanted[partition], offset, stamp, mark)
-            for partition, end in wanted.items():
-                if starts.get(partition) == 0 and partition not in found:
-                    found[partition] = LogEnd(end, -1, -1, "")
-            wanted = {
+                        last_records[partition] = LogEnd(unread[partition], offset, stamp, mark)
+            for partition, end in unread.items():
+                if starts.get(partition) == 0 and partition not in last_records:
+                    last_records[partition] = LogEnd(end, -1, -1, "")
+            unread = {
                 q: end
-                for q, end in wanted.items()
-                if q in starts and q not in found and starts[q] > lows[q]
+                for q, end in unread.items()
+                if q in starts and q not in last_records and starts[q] > lows[q]
             }
             back *= 4
-    return found
+    return last_records
 
 
 def require_rest(
@@ -152,10 +143,7 @@ def require_rest(
 ) -> None:
     """Refuse a log that does not go on where a state ends.
 
-    Args:
-        connection: settings of confluent-kafka.
-        topic: the log.
-        positions: those of the state, by partition.
+    ``positions``: those of the state, by partition.
 
     Raises:
         ConfigurationError: it was trimmed behind that, or ends before it.

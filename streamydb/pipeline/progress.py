@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pyspark import SparkContext
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from streamydb.local.file_lock import write_whole
 from streamydb.local.folder import PipelineStatus
 from streamydb.local.launcher import birth_of
 from streamydb.pipeline.adaptive import BatchSize
 from streamydb.pipeline.standby.position import PipelinePosition
+from streamydb.records.gears import GEARS, REAL_TIME, GearStatus
 
-__all__ = ["GearMetrics", "PipelineMetrics", "ProgressListener", "StatusWriter"]
+if TYPE_CHECKING:
+    from streamydb.pipeline.standby.coordinator import StandbyReport
 
 log = logging.getLogger("streamydb.pipeline")
 
@@ -68,8 +66,8 @@ class StatusWriter:
             self._update(changes)
 
     def _update(self, changes: dict[str, Any]) -> None:
-        shown = self.status.state
-        if _STAGES[changes.get("state", shown)] < _STAGES[shown]:
+        state = self.status.state
+        if _STAGES[changes.get("state", state)] < _STAGES[state]:
             del changes["state"]
         for name, value in changes.items():
             setattr(self.status, name, value)
@@ -90,85 +88,73 @@ class GearMetrics:
     """Prometheus metrics of a pipeline's gears."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Register in the pipeline's registry."""
-        self.leads = Gauge("streamydb_gear", "1: this gear leads", ["gear"], registry=registry)
-        self.available = Gauge(
-            "streamydb_gear_available", "1: this pipeline has a real-time gear", registry=registry
-        )
-        self.behind = Gauge(
+        gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
+        self.leads = gauge("streamydb_gear", "1: this gear leads", ["gear"])
+        self.available = gauge("streamydb_gear_available", "1: this pipeline has a real-time gear")
+        self.behind = gauge(
             "streamydb_gear_behind_seqs",
             "Seqs that this gear lacks of what the other one has executed; NaN: unknown",
             ["gear"],
-            registry=registry,
         )
-        self.behind_records = Gauge(
+        self.behind_records = gauge(
             "streamydb_gear_behind_records",
             "Log records that the other gear has read and this one has not; NaN: unknown",
             ["gear"],
-            registry=registry,
         )
-        self.shifts = Counter(
-            "streamydb_gear_shifts", "How often the lead went to the other gear", registry=registry
-        )
-        self.ended = Counter(
-            "streamydb_gear_ended",
-            "How often the real-time gear has ended, and why",
-            ["reason"],
-            registry=registry,
+        self.shifts = counter("streamydb_gear_shifts", "How often the lead went to the other gear")
+        self.ended = counter(
+            "streamydb_gear_ended", "How often the real-time gear has ended, and why", ["reason"]
         )
 
 
 class PipelineMetrics:
-    """Prometheus metrics of a pipeline."""
+    """Prometheus metrics of a pipeline, in a registry of their own."""
 
     def __init__(self) -> None:
-        """Register in a registry of its own."""
-        self.registry = CollectorRegistry()
-        self.seq = Gauge("streamydb_seq", "Last released seq", registry=self.registry)
-        self.resolved = Gauge("streamydb_resolved", "Last resolved seq", registry=self.registry)
-        self.lag = Gauge("streamydb_lag_records", "Log records not read", registry=self.registry)
-        self.ignored = Gauge(
+        self.registry = registry = CollectorRegistry()
+        gauge = partial(Gauge, registry=registry)
+        self.seq = gauge("streamydb_seq", "Last released seq")
+        self.resolved = gauge("streamydb_resolved", "Last resolved seq")
+        self.lag = gauge("streamydb_lag_records", "Log records not read")
+        self.ignored = gauge(
             "streamydb_feedback_ignored",
             "Blocks of feedback that belonged to no plan in flight, of the shard with the most",
-            registry=self.registry,
         )
-        self.read = Gauge("streamydb_read_records", "Log records read", registry=self.registry)
-        self.last_batch = Gauge(
+        self.read = gauge("streamydb_read_records", "Log records read")
+        self.last_batch = gauge(
             "streamydb_last_batch_timestamp_seconds",
             "When the last micro-batch ended, seconds since 1970",
-            registry=self.registry,
         )
-        self.input = Counter("streamydb_input_records", "Records read", registry=self.registry)
-        self.leads = Gauge("streamydb_leads", "1: this one writes", registry=self.registry)
-        self.epoch = Gauge("streamydb_epoch", "Epoch of who leads", registry=self.registry)
-        self.faults = Gauge(
-            "streamydb_faults", "Transactions aborted by a fault of ours", registry=self.registry
+        self.input = Counter("streamydb_input_records", "Records read", registry=registry)
+        self.leads = gauge("streamydb_leads", "1: this one writes")
+        self.epoch = gauge("streamydb_epoch", "Epoch of who leads")
+        self.faults = gauge("streamydb_faults", "Transactions aborted by a fault of ours")
+        self.ready = gauge("streamydb_ready", "1: it writes, or could take over at once")
+        self.behind = gauge(
+            "streamydb_behind_records", "Seqs that it lacks of what is resolved; NaN: unknown"
         )
-        self.ready = Gauge(
-            "streamydb_ready", "1: it writes, or could take over at once", registry=self.registry
-        )
-        self.behind = Gauge(
-            "streamydb_behind_records",
-            "Seqs that it lacks of what is resolved; NaN: unknown",
-            registry=self.registry,
-        )
-        self.behind_s = Gauge(
-            "streamydb_behind_seconds", "How long it has lacked them", registry=self.registry
-        )
-        self.diverged = Gauge(
-            "streamydb_diverged", "1: digests of two pipelines differ", registry=self.registry
-        )
-        self.gears = GearMetrics(self.registry)
+        self.behind_s = gauge("streamydb_behind_seconds", "How long it has lacked them")
+        self.diverged = gauge("streamydb_diverged", "1: digests of two pipelines differ")
+        self.gears = GearMetrics(registry)
         self.batch = Histogram(
             "streamydb_batch_seconds",
             "Time of a micro-batch",
             buckets=(0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30),
-            registry=self.registry,
+            registry=registry,
         )
 
 
 class ProgressListener(StreamingQueryListener):
-    """Spark's progress events, told to people and programs."""
+    """Tells people and programs of Spark's progress.
+
+    Spark's JVM calls it with its own events, of which it takes the report as one JSON text. PySpark
+    would fetch every field of a report by a call, which took a fifth of a core.
+    """
+
+    class Java:
+        """The Java interface of the class, for py4j."""
+
+        implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
 
     def __init__(
         self,
@@ -191,22 +177,17 @@ class ProgressListener(StreamingQueryListener):
 
     @property
     def _jlistener(self) -> Any:
-        """The object that Spark calls; it takes one JSON text.
+        """The object that Spark calls."""
+        jvm: Any = SparkContext._jvm  # noqa: SLF001 - as PySpark's listeners do
+        return jvm.PythonStreamingQueryListenerWrapper(self)
 
-        PySpark's own fetches every field of a report by a call, which took a fifth of a core.
-        """
-        if not hasattr(self, "_jlistenerobj"):
-            jvm: Any = SparkContext._jvm  # noqa: SLF001 - as PySpark's listeners do
-            self._jlistenerobj = jvm.PythonStreamingQueryListenerWrapper(_AsJson(self))
-        return self._jlistenerobj
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: ARG002, N802
+    def onQueryStarted(self, event: Any) -> None:  # noqa: ARG002, N802
         """Note the start."""
         log.info("query started")
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         """Note a batch."""
-        self.note(event.progress.json)
+        self.note(event.progress().json())
 
     def note(self, text: str) -> None:
         """Note a batch by its progress report, a JSON object."""
@@ -259,41 +240,12 @@ class ProgressListener(StreamingQueryListener):
             _durations(progress),
         )
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: ARG002, N802
+    def onQueryIdle(self, event: Any) -> None:  # noqa: ARG002, N802
         """Note that nothing is left to be read."""
         self._status.update(lag=0, input_per_s=0.0)
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """The main thread reports the end."""
-
-
-class _AsJson:
-    """A listener on the JVM's side that takes each report as one text."""
-
-    class Java:
-        """The Java interface of the class, for py4j."""
-
-        implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
-
-    def __init__(self, listener: ProgressListener) -> None:
-        """Pass everything on to ``listener``."""
-        self._listener = listener
-
-    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-        """Pass on."""
-        self._listener.onQueryStarted(event)
-
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """Pass the report on."""
-        self._listener.note(event.progress().json())
-
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Pass on."""
-        self._listener.onQueryIdle(event)
-
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """Pass on."""
-        self._listener.onQueryTerminated(event)
+        """The main thread reports the end."""
 
 
 def _durations(progress: dict[str, Any]) -> str:
@@ -302,18 +254,82 @@ def _durations(progress: dict[str, Any]) -> str:
 
 
 def _lag(source: dict[str, Any]) -> int:
-    """Records of the log that have not been read, from the source's own offsets."""
     ends, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
     return sum(max(0, latest[q] - ends.get(q, 0)) for q in latest)
 
 
 def _offsets(text: Any) -> dict[str, int]:
-    found = json.loads(text) if isinstance(text, str) else text
-    if not isinstance(found, dict) or not found:
+    by_topic = json.loads(text) if isinstance(text, str) else text
+    if not isinstance(by_topic, dict) or not by_topic:
         return {}
-    partitions = next(iter(found.values()))
+    partitions = next(iter(by_topic.values()))
     return {str(q): int(offset) for q, offset in partitions.items()}
 
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+class PartReports:
+    """Tells which part a pipeline has: it leads if one of its gears leads.
+
+    Its micro-batch gear follows while the real-time gear leads, so neither report is enough alone.
+
+    ``name``: of the pipeline; empty: it has none.
+    """
+
+    def __init__(self, name: str, status: StatusWriter, metrics: PipelineMetrics) -> None:
+        self._name = name
+        self._status = status
+        self._metrics = metrics
+        self._lock = threading.Lock()
+        self._part: StandbyReport | None = None
+        self._gear: GearStatus | None = None
+
+    def show(self, view: StandbyReport) -> None:
+        """Tell the part of the micro-batch gear."""
+        with self._lock:
+            self._part = view
+            self._show_part(view)
+
+    def show_gear(self, view: GearStatus) -> None:
+        """Tell which gear leads."""
+        metrics = self._metrics.gears
+        with self._lock:
+            before, self._gear = self._gear, view
+            if self._part is not None:
+                self._show_part(self._part)
+            for gear in GEARS:
+                leads = gear == view.gear
+                metrics.leads.labels(gear).set(leads)
+                metrics.behind.labels(gear).set(0 if leads else _known(view.behind))
+                records = 0 if leads else _known(view.behind_records)
+                metrics.behind_records.labels(gear).set(records)
+            metrics.available.set(view.obstacle is None)
+            if before is not None and before.gear != view.gear:
+                metrics.shifts.inc()
+            self._status.update(gear=view)
+
+    def _show_part(self, view: StandbyReport) -> None:
+        leads = view.role == "leading" or (self._gear is not None and self._gear.gear == REAL_TIME)
+        metrics = self._metrics
+        metrics.ready.set(view.ready or leads)
+        metrics.behind.set(0 if leads else _known(view.behind))
+        metrics.behind_s.set(0 if leads else view.lag_ms / 1000)
+        metrics.leads.set(leads)
+        metrics.epoch.set(view.epoch)
+        metrics.diverged.set(view.alarm is not None)
+        follows = view.role == "following" and not leads
+        self._status.update(  # after the metrics, as after a micro-batch
+            name=self._name or None,
+            role="leading" if leads else view.role,
+            epoch=view.epoch,
+            alarm=view.alarm,
+            ready=view.ready if follows else None,
+            lag_ms=view.lag_ms if follows else None,
+            behind=view.behind if follows else None,
+        )
+
+
+def _known(figure: int | None) -> float:
+    return math.nan if figure is None else figure

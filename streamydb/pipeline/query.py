@@ -40,8 +40,6 @@ from streamydb.pipeline.stateful import Stateful
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.log_end import LogEnd
 
-__all__ = ["build_query"]
-
 _SOURCE_OPTIONS: Final = {
     "startingOffsets": "earliest",
     "failOnDataLoss": "true",
@@ -96,19 +94,18 @@ def build_query(
     spark.conf.set(SHUFFLE_PARTITIONS, str(shards))
     life = Life(uuid.uuid4().hex[:16], PlanShape(records_max=config.plan_limit))
     spool = _spool(spark, life)
-    parser = hosts.Parser(database, rulings, spool)
     modules = FolderModules(config.procedures)
-    executor = hosts.Executor(database, changes_partitions, modules, rulings, spool)
-    explode = hosts.Explode(database, spool)
+    stage = hosts.StageSettings(database, changes_partitions, modules, rulings, spool)
+    explode = hosts.Explode(stage)
     starter = Starter(None if start is None else start.folder)
     at_once = (
         spool.folder is not None and database.grouping == "planner"
         and 1 < shards <= task_slots(spark)
     )  # fmt: skip
-    step = hosts.ShardStep(database, str(config.local), life, starter, ends, spool, at_once=at_once)
+    step = hosts.ShardStep(stage, str(config.local), life, starter, ends, at_once=at_once)
 
     blocks = _input(spark, config, database, start)
-    blocks = blocks.mapInArrow(parser.__call__, hosts.BLOCK_SCHEMA)
+    blocks = blocks.mapInArrow(hosts.Parser(stage).__call__, hosts.BLOCK_SCHEMA)
     grants = blocks.groupBy("token").transformWithState(
         Stateful(step), hosts.GRANT_SCHEMA, outputMode="Append", timeMode="None"
     )
@@ -120,18 +117,21 @@ def build_query(
         f.max("resolves").alias("resolves"),
     )
     if database.grouping == "single":
-        gather = hosts.GatherStep(database, changes_partitions, modules, rulings, spool)
         outputs = grants.groupBy("token").transformWithState(
-            Stateful(gather), hosts.BLOCK_SCHEMA, outputMode="Append", timeMode="None"
+            Stateful(hosts.GatherStep(stage)),
+            hosts.BLOCK_SCHEMA,
+            outputMode="Append",
+            timeMode="None",
         )
         records = outputs.mapInArrow(explode.__call__, hosts.RECORD_SCHEMA)
     elif shards == 1:
-        records = grants.mapInArrow(executor.__call__, hosts.RECORD_SCHEMA)
+        records = grants.mapInArrow(hosts.Executor(stage).__call__, hosts.RECORD_SCHEMA)
     elif at_once:
-        exchanging = hosts.ExchangingExecutor(database, changes_partitions, modules, rulings, spool)
-        records = grants.mapInArrow(exchanging.__call__, hosts.RECORD_SCHEMA)
+        records = grants.mapInArrow(hosts.ExchangingExecutor(stage).__call__, hosts.RECORD_SCHEMA)
     else:
-        outputs = grants.repartition("token").mapInArrow(executor.__call__, hosts.OUTPUT_SCHEMA)
+        outputs = grants.repartition("token").mapInArrow(
+            hosts.Executor(stage).__call__, hosts.OUTPUT_SCHEMA
+        )
         outputs = outputs.observe("executing", f.sum("cpu_us").alias("cpu_us"))
         records = outputs.repartition("token").mapInArrow(explode.__call__, hosts.RECORD_SCHEMA)
     return _to_kafka(records, config)
@@ -158,8 +158,8 @@ def _input(
     than there are shards, as it is only passed on.
     """
     names, shards = TopicNames(database.database), database.shards
-    most = config.settings.max_offsets_per_trigger or max_offsets(shards)
-    limits = {"maxOffsetsPerTrigger": str(most)}
+    records_max = config.settings.max_offsets_per_trigger or max_offsets(shards)
+    limits = {"maxOffsetsPerTrigger": str(records_max)}
     if shards > 1:
         # Several tasks then read a partition; the sorter puts their pieces in order of offset.
         limits["maxRecordsPerPartition"] = str(_PIECE_RECORDS)

@@ -4,8 +4,9 @@ and the topics it belongs to.
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,17 +14,18 @@ import msgspec
 
 from streamydb.columns.protocol import FORMAT
 from streamydb.columns.shards import ShardConfig
-from streamydb.errors import ConfigurationError
+from streamydb.errors import ConfigurationError, RecordError
+from streamydb.kafka.admin import TopicDescription, TopicsError
+from streamydb.kafka.foundation import FACTS, FoundingFacts, facts_of, recall, record
+from streamydb.kafka.names import TopicNames
+from streamydb.kafka.reader import ReadingError, TopicMissingError, TopicReader
 from streamydb.local.file_lock import write_whole
 from streamydb.local.folder import CHECKPOINT_RECORD
 from streamydb.pipeline.repair import REBUILD
+from streamydb.records.begins import Begins
+from streamydb.records.control import decode_message
 from streamydb.records.formats import UNREADABLE
 from streamydb.settings import Settings
-
-__all__ = [
-    "lack_beginning", "made_anew", "read_record", "recorded_config", "require_own",
-    "require_same_changes", "require_same_log",
-]  # fmt: skip
 
 _RECORD: Final = CHECKPOINT_RECORD
 _LOG: Final = "log-id"
@@ -42,7 +44,7 @@ def recorded_config(
 
     """
     path = checkpoint / _RECORD
-    given = ShardConfig(
+    config = ShardConfig(
         settings.database,
         uuid.uuid4().hex,
         settings.shards,
@@ -57,10 +59,10 @@ def recorded_config(
         if (checkpoint / "query").exists():
             what = f"{path} is missing though {checkpoint / 'query'} exists"
             raise ConfigurationError(f"{what}; {REBUILD}")
-        _write_record(path, given)
-        return given
-    told = "partitions" in settings.model_fields_set
-    _refuse_drift(path, recorded, given, partitions=told)
+        _write_record(path, config)
+        return config
+    has_partitions = "partitions" in settings.model_fields_set
+    _refuse_drift(path, recorded, config, partitions=has_partitions)
     return recorded
 
 
@@ -81,12 +83,12 @@ def read_record(checkpoint: Path) -> ShardConfig | None:
     except FileNotFoundError:
         return None
     try:
-        found = msgspec.json.decode(data, type=dict[str, Any])
-        if found.get("format") != FORMAT:
-            what = f"{path} was written with format {found.get('format')}, this release has"
+        fields = msgspec.json.decode(data, type=dict[str, Any])
+        if fields.get("format") != FORMAT:
+            what = f"{path} was written with format {fields.get('format')}, this release has"
             fix = "run the matching release, or rebuild from the log (docs/upgrading.md)"
             raise ConfigurationError(f"{what} {FORMAT}; {fix}")
-        return msgspec.convert(found, ShardConfig)
+        return msgspec.convert(fields, ShardConfig)
     except UNREADABLE as error:
         raise ConfigurationError(f"{path} cannot be read ({error}); {REBUILD}") from error
 
@@ -97,9 +99,7 @@ def require_same_log(checkpoint: Path, log: str) -> None:
 
     Offsets mean nothing in another log: Spark would go on in the middle of it.
 
-    Args:
-        checkpoint: the folder.
-        log: Kafka's id of the log's topic, which a topic that is made anew does not have.
+    ``log``: Kafka's id of the log's topic, which a topic that is made anew does not have.
 
     Raises:
         ConfigurationError: it is another log.
@@ -114,12 +114,9 @@ def require_same_changes(
 ) -> None:
     """Refuse changes that lack what is not written again; a new checkpoint notes whose they are.
 
-    Args:
-        checkpoint: the folder.
-        known: Kafka's id of the topic of the changes.
-        topic: its name.
-        begins_after: the seq of the state that this checkpoint began with; 0: it has none.
-        written: says up to which seq the topic has all changes; see `lack_beginning`.
+    ``known``: Kafka's id of the topic of the changes. ``begins_after``: the seq of the state that
+    this checkpoint began with; 0: it has none. ``written``: says up to which seq the topic has all
+    changes; see `lack_beginning`.
 
     Raises:
         ConfigurationError: the topic was made anew since the checkpoint began, or has not all
@@ -210,3 +207,154 @@ def _drift(path: Path, name: str, old: object, new: object) -> ConfigurationErro
     )
     fix = f"start with {name}={old}, or {other}"
     return ConfigurationError(f"{path} records {name}={old!r}, now {new!r} is given; {fix}")
+
+
+log = logging.getLogger("streamydb.pipeline")
+
+_BINDING: Final = ("partitions", "id_window", "digest_interval")
+"""The facts that outputs follow from; the grouping changes no output."""
+
+
+def founded(
+    settings: Settings,
+    checkpoint: Path,
+    known_log: str,
+    log_topic: TopicDescription,
+    results: TopicDescription,
+    changes: Mapping[str, int],
+) -> tuple[Settings, Begins]:
+    """Return the settings, completed by the founding facts, and where rules begin in the log.
+
+    ``settings``: as options and environment say. ``changes``: Kafka's id of the topic of the
+    changes, and how many partitions it has.
+
+    Raises:
+        ConfigurationError: the checkpoint is another database's; an option contradicts a fact, or
+            nobody can tell how many partitions the log began with.
+    """
+    connection, database = settings.client_config(), settings.database
+    require_own(checkpoint, database, known_log)  # before its facts are taken for this log's
+    known = before = recall(connection, database, known_log)
+    recorded = read_record(checkpoint)
+    if recorded is not None:
+        known = known.completed(_of_config(known_log, recorded))
+    elif set(FACTS) - set(known.known()):
+        for announced in _told(connection, database, known_log):
+            known = known.completed(announced)
+    facts = begun(settled(settings, known, log_topic), log_topic, results)
+    facts = facts.completed(FoundingFacts(log=known_log, changes=dict(changes)))
+    holds = record(connection, database, facts)
+    if holds != before:
+        log.info("recorded what the database was founded with: %s", holds.known())
+    _refuse(settings, holds)
+    fixed = holds.known()
+    if "grouping" in settings.model_fields_set:
+        fixed["grouping"] = settings.grouping
+    elif recorded is not None:
+        fixed["grouping"] = recorded.grouping
+    return settings.model_copy(update=fixed), holds.begins
+
+
+def begun(
+    facts: FoundingFacts, log_topic: TopicDescription, results: TopicDescription
+) -> FoundingFacts:
+    """Return these facts, with a place for every rule of this release that has none yet.
+
+    Where nothing was ever executed, rules hold from the beginning; otherwise from where the log
+    ends now, before which an earlier release may have executed everything.
+    """
+    ends = dict(enumerate(log_topic.ends)) if any(results.ends) else {}
+    begins = Begins(dict.fromkeys(facts.begins.missing(), ends))
+    return facts.completed(FoundingFacts(log=facts.log, begins=begins))
+
+
+def settled(settings: Settings, known: FoundingFacts, log_topic: TopicDescription) -> FoundingFacts:
+    """Return all facts: the recorded ones, then those that are given, then what follows from the
+    log.
+
+    Raises:
+        ConfigurationError: what is given contradicts what is known, or nothing tells the number of
+            partitions.
+    """
+    _refuse(settings, known)
+    given = facts_of(settings)
+    partitions = known.partitions
+    if partitions is None:
+        partitions = _partitions(settings, log_topic)
+    elif partitions > log_topic.partitions:
+        raise ConfigurationError(
+            f"{log_topic.name} has {log_topic.partitions} partitions, but it was founded with "
+            f"{partitions}: is it another cluster's?"
+        )
+    rest = FoundingFacts(log=known.log, **{**given, "partitions": partitions})
+    return known.completed(rest)
+
+
+def of_terms(known_log: str, terms: str) -> FoundingFacts:
+    """Return the facts among the settings that a pipeline has announced (`ShardConfig.terms`)."""
+    terms_by_name = dict(part.split("=", 1) for part in terms.split() if "=" in part)
+    facts: dict[str, Any] = {
+        name: int(terms_by_name[name])
+        for name in ("partitions", "id_window", "digest_interval")
+        if terms_by_name.get(name, "").isdigit()
+    }
+    if terms_by_name.get("constraints") in ("True", "False"):
+        facts["constraints"] = terms_by_name["constraints"] == "True"
+    return FoundingFacts(log=known_log, **facts)
+
+
+def _partitions(settings: Settings, log_topic: TopicDescription) -> int:
+    """Return the number of partitions that a log began with, if nobody has recorded it.
+
+    A log with one partition, or without any record, has not grown. Markers name how many there
+    were when they were written; a log may have grown before the first one.
+    """
+    present = log_topic.partitions
+    if "partitions" in settings.model_fields_set:
+        if settings.partitions > present:
+            what = f"the log has {present} partitions, so it cannot have begun with"
+            raise ConfigurationError(f"{what} {settings.partitions}; mend --partitions")
+        return settings.partitions
+    if present == 1 or not any(log_topic.ends):
+        return present
+    raise ConfigurationError(
+        f"{log_topic.name} has {present} partitions, and nothing says how many it had when the "
+        "database was created, which decides the order. Start once on the old checkpoint, or give "
+        f"--partitions: {present} if none was ever added, else the number it was created with"
+    )
+
+
+def _of_config(known_log: str, config: ShardConfig) -> FoundingFacts:
+    return FoundingFacts(log=known_log, **facts_of(config))
+
+
+def _told(connection: Mapping[str, str], database: str, known_log: str) -> Iterator[FoundingFacts]:
+    """Yield the settings that pipelines over the log have announced and Kafka still keeps."""
+    try:
+        with TopicReader(connection, TopicNames(database).control) as reader:
+            for each in reader.whole():
+                try:
+                    message = decode_message(each.value())
+                except RecordError:
+                    continue
+                if message.log == known_log and message.terms:
+                    yield of_terms(known_log, message.terms)
+    except TopicMissingError:
+        return
+    except ReadingError as error:
+        raise TopicsError(str(error)) from error
+
+
+def _refuse(settings: Settings, known: FoundingFacts) -> None:
+    for name in _BINDING:
+        fact = getattr(known, name)
+        if fact is None or name not in settings.model_fields_set:
+            continue
+        given = getattr(settings, name)
+        if given != fact:
+            option = f"--{name.replace('_', '-')}"
+            raise ConfigurationError(
+                f"the database {settings.database} was founded with {name}={fact}, now {given} is "
+                f"given; leave {option} (STREAMYDB_{name.upper()}) out: what was executed follows "
+                "from it, so only another database can have another"
+            )

@@ -22,8 +22,6 @@ from streamydb.errors import ConfigurationError
 from streamydb.local.file_lock import write_whole
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["REBUILD", "Resumption", "begins_of", "mend", "offsets_of"]
-
 REBUILD: Final = (
     "run `streamydb rebuild`: it sets the checkpoint aside and rebuilds from the log, or from a "
     "backup (docs/operations.md, 'A damaged checkpoint')"
@@ -52,10 +50,8 @@ class Resumption(NamedTuple):
 def mend(checkpoint: Path, shards: int, operators: int) -> Resumption | None:
     """Set aside what is beyond the newest whole batch; None: the query has not begun.
 
-    Args:
-        checkpoint: the pipeline's folder.
-        shards: of the database: partitions of each operator's state.
-        operators: how many stateful operators the query has.
+    ``shards``: of the database: partitions of each operator's state. ``operators``: how many
+    stateful operators the query has.
 
     Raises:
         ConfigurationError: there is no whole batch; it names a file and the command that rebuilds.
@@ -82,27 +78,27 @@ def offsets_of(checkpoint: Path, batch: int) -> dict[str, dict[int, int]]:
     empty: there is no such file.
     """
     path = checkpoint / "query" / "offsets" / str(batch)
-    found: dict[str, dict[int, int]] = {}
+    by_topic: dict[str, dict[int, int]] = {}
     if batch < 0 or not path.exists():
-        return found
+        return by_topic
     for line in path.read_text("utf-8").splitlines()[2:]:
         if line.startswith("{"):
             for topic, offsets in msgspec.json.decode(line, type=dict[str, dict[str, int]]).items():
-                found[topic] = {int(number): offset for number, offset in offsets.items()}
-    return found
+                by_topic[topic] = {int(number): offset for number, offset in offsets.items()}
+    return by_topic
 
 
 def begins_of(checkpoint: Path) -> dict[str, dict[int, int]]:
     """From which offsets the first batch reads, as Spark has noted: by topic, by partition."""
-    found: dict[str, dict[int, int]] = {}
+    by_topic: dict[str, dict[int, int]] = {}
     for path in (checkpoint / "query" / "sources").glob("*/0"):
         _, brace, text = path.read_bytes().partition(b"{")
         try:
-            told = msgspec.json.decode(brace + text, type=dict[str, dict[int, int]])
+            offsets = msgspec.json.decode(brace + text, type=dict[str, dict[int, int]])
         except UNREADABLE:  # torn: Spark refuses it
             continue
-        found |= told
-    return found
+        by_topic |= offsets
+    return by_topic
 
 
 class _Query:
@@ -156,14 +152,13 @@ class _Query:
         for store in self._stores:
             found = store.fault()
             if found is not None:
-                return f"the checkpoint file {found} is damaged"
+                return f"the checkpoint file {path} is damaged"
         return f"the checkpoint {self._query} lacks files of every batch that it has done"
 
     def _has(self, batch: int) -> bool:
         return self._is_log(self.offsets.get(batch))
 
     def _is_log(self, path: Path | None) -> bool:
-        """Return True if a file of offsets or a commit is there and whole."""
         if path is None or not _is_whole(path, self._known):
             return False
         first, *rest = path.read_bytes().split(b"\n")
@@ -275,10 +270,10 @@ def _checked(path: Path) -> bool:
         return bool(data)
     size = int.from_bytes(known[4:_CRC_HEAD], "big") or _CHUNK
     view = memoryview(data)
-    found = b"".join(
+    checksums = b"".join(
         zlib.crc32(view[at : at + size]).to_bytes(4, "big") for at in range(0, len(data), size)
     )
-    return found == known[_CRC_HEAD:]
+    return checksums == known[_CRC_HEAD:]
 
 
 def _renew_metadata(query: Path) -> None:

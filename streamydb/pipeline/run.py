@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -13,7 +15,8 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["RunningQuery", "mark_between_batches", "may_end"]
+from streamydb.local.disk import full_disk
+from streamydb.pipeline.repair import REBUILD
 
 log = logging.getLogger("streamydb.pipeline")
 
@@ -38,7 +41,6 @@ class RunningQuery:
     """
 
     def __init__(self, query: StreamingQuery) -> None:
-        """Take over a query that has been started."""
         self.query = query
         self._engine: Any = query._jsq.streamingQuery()  # noqa: SLF001 - Spark has no other way
 
@@ -65,8 +67,7 @@ class RunningQuery:
     def finish(self, give_up: threading.Event) -> bool:
         """Let the running batch end and the query with it; False if it was given up.
 
-        Args:
-            give_up: when set, the batch is not waited for any longer.
+        ``give_up``: when set, the batch is not waited for any longer.
 
         Raises:
             Py4JError: the JVM does not answer.
@@ -93,8 +94,8 @@ class RunningQuery:
         """Return True if the newest batch that was begun was also committed."""
 
         def newest(entries: Any) -> int:
-            found = entries.getLatestBatchId()
-            return int(found.get()) if found.isDefined() else -1
+            batch_id = entries.getLatestBatchId()
+            return int(batch_id.get()) if batch_id.isDefined() else -1
 
         begun = newest(self._engine.offsetLog())
         return begun == newest(self._engine.commitLog())
@@ -108,8 +109,8 @@ class RunningQuery:
         utils = jvm.org.apache.spark.util.Utils
 
         def stack() -> str:
-            found = utils.getThreadDumpForThread(thread)
-            return str(found.get().stackTrace().toString()) if found.isDefined() else ""
+            dump = utils.getThreadDumpForThread(thread)
+            return str(dump.get().stackTrace().toString()) if dump.isDefined() else ""
 
         def set_state(name: str) -> None:
             state.set(getattr(getattr(package, f"{name}$"), "MODULE$"))
@@ -152,3 +153,88 @@ def may_end(stack: str) -> bool:
     """Return True if a query's thread executes a batch, sleeps between two looks, or has ended."""
     idle = _IDLE in stack and _IN_BATCH not in stack
     return _IN_JOB in stack or idle or _IN_TRIGGER not in stack
+
+
+_RUNBOOK: Final = "see docs/operations.md"
+_GONE: Final = (
+    "were deleted before the pipeline had read them; nothing is skipped "
+    f"({_RUNBOOK}, 'Records of the log are gone')"
+)
+_ROOM: Final = f"make room and start again, nothing has to be repaired ({_RUNBOOK}, 'A full disk')"
+_KNOWN: Final = (
+    (re.compile(r"Checksum error: file:(\S+)"), "the checkpoint file {0} is damaged; " + REBUILD),
+    (
+        re.compile(r"state file of file:(\S+) does not exist"),
+        "the checkpoint file {0} is missing; " + REBUILD,
+    ),
+    (
+        re.compile(
+            r"(?s)(?:Could not read records|KAFKA_DATA_LOSS|data may have been lost|data aged out)"
+            r".*?(\S+\.feedback\S*)"
+        ),
+        "feedback of {0} was deleted before it was read. The log has everything; " + REBUILD,
+    ),
+    (
+        re.compile(
+            r"(Incomplete log file[^\n]*|[^\n]*offset log for batch[^\n]*doesn't exist[^\n]*|"
+            r"Concurrent update to the (?:commit )?log[^\n]*|Malformed [^\n]*log[^\n]*)"
+        ),
+        "the checkpoint's files do not fit each other ({0}); " + REBUILD,
+    ),
+    (
+        re.compile(r"Could not read records in offset (\[\d+, \d+\)) for topic partition (\S+)"),
+        "the offsets {0} of {1} " + _GONE,
+    ),
+    (re.compile(r"streamydb\.[\w.]+\.(?:InvariantViolation|TooLate|ReadBefore): (.+)"), "{0}"),
+    (
+        re.compile(r"ModuleMissing: ([^\n]+)"),
+        "{0} (docs/procedures.md, 'A version that is missing')",
+    ),
+    (
+        re.compile(r"(No space left on device|Disk quota exceeded)"),
+        "a disk is full ({0}), the checkpoint's or Spark's local one; " + _ROOM,
+    ),
+    (
+        re.compile(r"CANNOT_LOAD_STATE_STORE"),
+        "the state in the checkpoint cannot be read; " + REBUILD,
+    ),
+    (re.compile(r"data may have been lost|data aged out"), "records of the log " + _GONE),
+)
+
+
+_STATE_LOST: Final = re.compile(r"(?s)stateful_processor_api_client\.py.*EOFError")
+"""Spark ends the thread that serves state to a Python worker, and tells it to the log alone."""
+
+
+def explain(messages: list[str], folders: Iterable[Path] = ()) -> str:
+    """Say what happened and what to do.
+
+    ``folders``: whose disks are looked at if the messages tell nothing that is known.
+    """
+    for pattern, text in _KNOWN:
+        for message in messages:
+            match = pattern.search(message)
+            if match:
+                return text.format(*match.groups())
+    first = messages[0] if messages else "the query ended without an error"
+    said = first.split("=== Streaming Query ===")[0].strip()
+    for folder in folders:
+        if (full := full_disk(folder)) is not None:
+            return f"{full}; {_ROOM}. {said}"
+    if any(map(_STATE_LOST.search, messages)):
+        return f"the state could not be read or written; the log of the pipeline tells why. {said}"
+    return said
+
+
+def failure_of(query: StreamingQuery) -> list[str]:
+    """The messages of the error that ended ``query`` and of its causes, outermost first."""
+    failure = query._jsq.exception()  # noqa: SLF001 - PySpark shows no causes
+    return _messages(failure.get()) if failure.isDefined() else []
+
+
+def _messages(error: Any) -> list[str]:
+    messages = []
+    while error is not None:
+        messages.append(str(error.getMessage()))
+        error = error.getCause()
+    return messages

@@ -8,42 +8,26 @@ import re
 import secrets
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pyspark
 from pyspark.sql import SparkSession
 
+from streamydb.errors import StreamyError
 from streamydb.local.class_data import java_options
-from streamydb.local.jars import class_path, resolve
+from streamydb.local.file_lock import scratch_folder, sweep
+from streamydb.local.jars import class_path, resolve, spark_home
 from streamydb.local.java import java_home
+from streamydb.local.own_process import few_arenas
 from streamydb.local.resources import shipped_file, spark_defaults
-from streamydb.local.scratch import scratch_folder, sweep
-from streamydb.local.spark_home import spark_home
-from streamydb.local.trimming import few_arenas
+from streamydb.pipeline.config import SMALL_JAVA, PipelineConfig
 from streamydb.pipeline.daemon import EarlyDaemon
-from streamydb.pipeline.jvm import EarlyJvm
-
-__all__ = [
-    "DRIVER_OPTIONS",
-    "GEAR_SLOTS",
-    "LOCAL_DIR",
-    "LOCAL_DIRS",
-    "PIPELINED",
-    "STORE_SETTINGS",
-    "SparkProcesses",
-    "driver_options",
-    "forget_defaults",
-    "on_one_machine",
-    "session",
-    "start_processes",
-    "task_slots",
-    "with_retries",
-    "with_slots",
-]
+from streamydb.pipeline.jvm import EarlyJvm, Jvm
 
 log = logging.getLogger("streamydb.pipeline")
 
@@ -115,8 +99,8 @@ def with_retries(master: str) -> str:
 
     Without them a Python worker that dies would end the query.
     """
-    found = _LOCAL.fullmatch(master)
-    return master if found is None or found[2] else f"local[{found[1] or 1},{_TASK_FAILURES_MAX}]"
+    match = _LOCAL.fullmatch(master)
+    return master if match is None or match[2] else f"local[{match[1] or 1},{_TASK_FAILURES_MAX}]"
 
 
 def with_slots(master: str, more: int) -> str:
@@ -124,11 +108,11 @@ def with_slots(master: str, more: int) -> str:
 
     A task that waits takes no core.
     """
-    found = _LOCAL.fullmatch(master)
-    if found is None:
+    match = _LOCAL.fullmatch(master)
+    if match is None:
         return master
-    cores = os.cpu_count() or 1 if found[1] == "*" else int(found[1] or 1)
-    return f"local[{cores + more}{found[2] or ''}]"
+    cores = os.cpu_count() or 1 if match[1] == "*" else int(match[1] or 1)
+    return f"local[{cores + more}{match[2] or ''}]"
 
 
 def _defaults(master: str) -> dict[str, str]:
@@ -151,8 +135,7 @@ def _defaults(master: str) -> dict[str, str]:
 def driver_options(collector: str) -> str:
     """Return the options of Spark's JVM on this machine.
 
-    Args:
-        collector: those of its garbage collector and its compilers.
+    ``collector``: those of its garbage collector and its compilers.
     """
     log = f'"-Dlog4j2.configurationFile={shipped_file("log4j2.properties")}"'
     return " ".join([collector, *java_options("pipeline", resolve("pipeline")), log])
@@ -192,10 +175,7 @@ def start_processes(
 ) -> SparkProcesses:
     """Start what a session will need, so that it boots while the caller loads its modules.
 
-    Args:
-        name: the application's name.
-        master: Spark's master URL; None: `spark-submit` has started what there is.
-        extra: settings that come on top.
+    ``master``: Spark's master URL; None: `spark-submit` has started what there is.
 
     Raises:
         ConfigurationError: there is no Java, or a jar is missing.
@@ -262,12 +242,8 @@ def session(
 ) -> SparkSession:
     """Get the session that `spark-submit` prepared, or make one with our defaults and jars.
 
-    Args:
-        name: the application's name.
-        master: Spark's master URL; None: `spark-submit` has given it.
-        extra: settings that come on top.
-        jvm: of `start_processes` with the same three.
-
+    ``master``: Spark's master URL; None: `spark-submit` has given it. ``jvm``: of `start_processes`
+    with the same three.
     """
     _prepare_environment(master)
     settings = jvm.settings if jvm is not None else _settings(name, master, extra)
@@ -280,3 +256,105 @@ def session(
         if spark.conf.isModifiable(key):
             spark.conf.set(key, value)
     return spark
+
+
+class SparkLaunch:
+    """A session that is made in a thread of its own.
+
+    Args:
+        make: makes the session; an error of it is raised by `session`.
+        abandon: ends what was begun, when nobody takes the session.
+        daemon: of the Python workers, if it was started already.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], SparkSession],
+        abandon: Callable[[], None],
+        daemon: EarlyDaemon | None = None,
+    ) -> None:
+        self._make = make
+        self._abandon = abandon
+        self._daemon = daemon
+        self._made: SparkSession | BaseException | None = None
+        self._ready = threading.Event()
+        self._taken = False
+        thread = threading.Thread(target=self._run, name="streamydb-spark", daemon=True)
+        thread.start()
+
+    def session(self) -> SparkSession:
+        """Wait for the session; it is the caller's from then on."""
+        self._ready.wait()
+        if isinstance(self._made, SparkSession):
+            self._taken = True
+            return self._made
+        raise self._made or RuntimeError("there is no session")
+
+    def compile(self) -> None:
+        """Compile every kernel, unless the workers' daemon does:
+        before workers do it all at once.
+        """
+        log.info("compiling kernels (cached after the first time)")
+        if self._daemon is None:
+            _compile()
+
+    def compiled(self) -> None:
+        """Wait until the workers' daemon has compiled every kernel; do it here if it could not."""
+        if self._daemon is not None and not self._daemon.loaded():
+            _compile()
+
+    def close(self) -> None:
+        """End what was begun, if nobody has taken the session."""
+        if not self._taken:
+            self._abandon()
+
+    def _run(self) -> None:
+        try:
+            self._made = self._make()
+        except BaseException as error:  # noqa: BLE001 - `session` raises it
+            self._made = error
+        finally:
+            self._ready.set()
+
+
+def _compile() -> None:
+    from streamydb.pipeline.warmup import warm_up  # loads all of the engine
+
+    warm_up()
+
+
+def launched(config: PipelineConfig) -> SparkLaunch:
+    """Begin to start Spark for a run of the pipeline; it boots while the caller goes on.
+
+    Why it could not begin (no Java, a missing jar) is told to who wants the session, too.
+    """
+    try:
+        processes = start_processes(*_what(config))
+    except (StreamyError, OSError) as error:
+        return SparkLaunch(partial(_refuse, error), Jvm().kill)
+    from pyspark.testing import utils  # noqa: F401 - PySpark needs it to ask the JVM anything
+
+    return SparkLaunch(partial(_session, config, processes.jvm), Jvm().kill, processes.daemon)
+
+
+def _refuse(error: Exception) -> NoReturn:
+    raise error
+
+
+def _session(config: PipelineConfig, jvm: EarlyJvm | None) -> SparkSession:
+    spark = session(*_what(config), jvm)
+    if not config.store:
+        forget_defaults(spark)
+    return spark
+
+
+def _what(config: PipelineConfig) -> tuple[str, str | None, dict[str, str]]:
+    added = dict(STORE_SETTINGS) if config.store else {}
+    master = config.master
+    if config.may_have_gears:
+        added[PIPELINED] = "true"
+        master = None if master is None else with_slots(master, GEAR_SLOTS)
+    if config.small and master is not None:
+        added[DRIVER_OPTIONS] = driver_options(SMALL_JAVA)
+    name = f"streamydb {config.settings.database}"
+    return name, master, {**added, **config.spark_conf}

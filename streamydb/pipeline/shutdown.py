@@ -22,8 +22,6 @@ from typing import Final, NoReturn, Self
 
 from streamydb.local.signals import StopSignals
 
-__all__ = ["GIVE_UP_S", "LEAVE_S", "START_S", "Ending", "Stage"]
-
 log = logging.getLogger("streamydb.pipeline")
 
 START_S: Final = 10.0
@@ -47,7 +45,7 @@ class Stage(enum.Enum):
     DONE = "done"
 
 
-class Ending:
+class PipelineShutdown:
     """Watches over a pipeline's end, in a thread of its own; use it as a context manager.
 
     Args:
@@ -64,7 +62,6 @@ class Ending:
     def __init__(
         self, finish_s: float, tell: Callable[..., None], kill: Callable[[], None]
     ) -> None:
-        """Nothing is watched yet."""
         self._finish_s = finish_s
         self._tell = tell
         self._kill = kill
@@ -78,13 +75,11 @@ class Ending:
         self.signals = StopSignals(self._signalled)
 
     def __enter__(self) -> Self:
-        """Catch signals and watch."""
         self._thread.start()
         self.signals.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        """All is over."""
         self.signals.__exit__(*error)
         self._enter(Stage.DONE, None)
         self._thread.join(1)

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import sleep
 from types import TracebackType
 from typing import Final, Self
 
@@ -25,8 +27,7 @@ from pyspark import TaskContext
 
 from streamydb.columns.encoding import Part
 from streamydb.errors import StreamyError
-
-__all__ = ["NO_SPOOL", "Spool", "SpoolError", "SpoolWriter"]
+from streamydb.local.file_lock import write_whole
 
 _LEAST_BYTES: Final = 1 << 16
 """A block of fewer bytes Spark copies in less time than it takes to make a file."""
@@ -116,7 +117,6 @@ class SpoolWriter:
     """The large blocks of one task, in one file, which is made for the first of them."""
 
     def __init__(self, folder: Path | None, least: int) -> None:
-        """As `Spool`; nothing is opened yet."""
         self._folder = None if _batch() is None else folder
         self._least = least
         self._name = ""
@@ -125,7 +125,6 @@ class SpoolWriter:
         self._last: dict[int, tuple[Part, int]] = {}
 
     def __enter__(self) -> Self:
-        """Nothing to do: the file is opened when there is something to write."""
         return self
 
     def __exit__(
@@ -134,7 +133,6 @@ class SpoolWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close the file."""
         if self._file >= 0:
             os.close(self._file)
 
@@ -154,7 +152,6 @@ class SpoolWriter:
         return b"".join(parts)
 
     def _open(self, folder: Path) -> None:
-        """Make the file, in a folder of the micro-batch."""
         self._name = f"{_batch()}/{uuid.uuid4().hex}"
         path = folder / self._name
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
@@ -176,7 +173,6 @@ class SpoolWriter:
         return extents
 
     def _appended(self, part: Part) -> int:
-        """Write a part; return where it lies."""
         at, rest = self._end, memoryview(part)
         while rest:
             rest = rest[os.write(self._file, rest) :]
@@ -187,5 +183,109 @@ class SpoolWriter:
 def _batch() -> int | None:
     """The number of the micro-batch of which this is a task; None outside of one."""
     context = TaskContext.get()
-    told = None if context is None else context.getLocalProperty(_BATCH)
-    return None if told is None else int(told)
+    batch_id = None if context is None else context.getLocalProperty(_BATCH)
+    return None if batch_id is None else int(batch_id)
+
+
+_LOOK_S: Final = (0.0002, 0.002)
+"""How long a task that waits sleeps between two looks, at first and at last."""
+
+_SAY_S: Final = 10.0
+"""How long a task sleeps in all before it says what it waits for; then twice as long, and so on."""
+
+
+class TaskBlocks(msgspec.Struct, array_like=True):
+    """All that a task gives to the others.
+
+    Attributes:
+        blocks: for which task each is, and the block.
+        transactions: of the plan in which they are grants; 0: this task knows of none.
+    """
+
+    blocks: list[tuple[int, bytes]]
+    transactions: int = 0
+
+    def to(self, number: int) -> list[bytes]:
+        """Return the blocks for a task."""
+        return [block for dest, block in self.blocks if dest == number]
+
+
+_decode = msgspec.msgpack.Decoder(TaskBlocks).decode
+
+
+class BlockExchange:
+    """The files through which the tasks of one stage give each other blocks, in one micro-batch."""
+
+    def __init__(self, spool: Spool) -> None:
+        """Of the micro-batch of which this is a task, in the folder of ``spool``.
+
+        Raises:
+            SpoolError: the folder cannot be made.
+        """
+        self._folder = spool.of_batch()
+        self._parent = os.getppid()
+
+    def give(self, kind: str, number: int, blocks: TaskBlocks) -> None:
+        """Give what there is of a kind, all at once; ``number``: of the task that gives.
+
+        A task that gives something of a kind again gives the same.
+
+        Raises:
+            SpoolError: the file cannot be written.
+        """
+        try:
+            write_whole(self._path(kind, number), msgspec.msgpack.encode(blocks), synced=False)
+        except OSError as error:
+            raise SpoolError(f"what a task gives to others cannot be written: {error}") from error
+
+    def take(self, kind: str, giver: int) -> TaskBlocks:
+        """Wait until a task has given; return what it gave to all.
+
+        Raises:
+            SpoolError: the query has been stopped meanwhile, or the file cannot be read.
+        """
+        return _decode(self._given(self._path(kind, giver)))
+
+    def _path(self, kind: str, number: int) -> Path:
+        return self._folder / f"{kind}-{number}"
+
+    def _given(self, path: Path) -> bytes:
+        pause, longest = _LOOK_S
+        slept_s, say_s = 0.0, _SAY_S
+        while True:
+            try:
+                return path.read_bytes()
+            except FileNotFoundError:
+                self._require_query()
+            except OSError as error:
+                raise SpoolError(f"what a task was given cannot be read: {error}") from error
+            sleep(pause)
+            slept_s += pause
+            pause = min(longest, pause * 1.05)
+            if slept_s >= say_s:
+                _say(f"task {task_number()} still waits for {path.name} of another task ({path})")
+                say_s *= 2
+
+    def _require_query(self) -> None:
+        """Refuse to wait for ever: a query that ends leaves its waiting tasks to themselves.
+
+        The next start of the query removes the folder; when Spark has ended, this process has
+        another parent.
+        """
+        if not self._folder.is_dir():
+            raise SpoolError(f"the query has ended: {self._folder} is gone")
+        if os.getppid() != self._parent:
+            raise SpoolError("Spark has ended")
+
+
+def _say(line: str) -> None:
+    """Write a line into the log of Spark's workers, if there is one that takes it."""
+    with suppress(OSError, ValueError, AttributeError):  # full, closed, none
+        sys.stderr.write(f"streamydb exchange: {line}\n")
+        sys.stderr.flush()
+
+
+def task_number() -> int:
+    """Return the number of this task in its stage; the state of shard n is in task n."""
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()

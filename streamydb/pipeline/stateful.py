@@ -15,8 +15,6 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
-__all__ = ["Stateful", "Step"]
-
 Step: TypeAlias = Callable[[Any, str, Iterable[Row]], Iterator[Row]]
 """One step of a shard: of its MapState of blobs, its token, and what has come for it."""
 

@@ -18,8 +18,6 @@ from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.blocks import open_output, output_block
 from streamydb.txn_processor.core import TransactionProcessor
 
-__all__ = ["warm_up"]
-
 _PAYLOADS: Final = (
     b'{"id":"a","updates":[{"op":"add","key":"x","by":1},{"op":"put","key":"y","value":"t"}]}',
     b'{"id":"b","asserts":{"x":1},"reads":["x","y"],"updates":[{"op":"delete","key":"y"}]}',

@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from streamydb.errors import ReadModelError
-from streamydb.kafka.source import ChangesExpiredError, SourceError
+from streamydb.kafka.changes import ChangesExpiredError, SourceError
 from streamydb.read_model.copies import copy_to
 from streamydb.read_model.core import ResolvedPoint
 from streamydb.read_model.errors import (

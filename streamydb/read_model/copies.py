@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from streamydb.errors import ReadModelError
-from streamydb.local.file_lock import sync
-from streamydb.local.scratch import scratch
+from streamydb.local.file_lock import scratch, sync
 
 if TYPE_CHECKING:
     from streamydb.read_model.model import ReadModel

@@ -24,8 +24,8 @@ import numpy as np
 from streamydb.columns.addresses import SPARE_BYTES, address_of
 from streamydb.columns.table import Ragged
 from streamydb.errors import RecordError
+from streamydb.kafka.changes import SourceError
 from streamydb.kafka.columns import Record, RecordColumns
-from streamydb.kafka.source import SourceError
 from streamydb.limits import ID_BYTES_MAX, INTEGER_MAX, KEY_BYTES_MAX
 from streamydb.read_model import checks
 from streamydb.read_model.arrivals import Steps, fresh, parted, times_of

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.kafka import TopicNames, log_id, recall
-from streamydb.kafka.changes import BATCH_RECORDS_MAX, KafkaSource
-from streamydb.kafka.connection import is_transient
-from streamydb.kafka.patience import Patience, StopRequestedError
-from streamydb.kafka.source import ChangesExpiredError, SourceError
+from streamydb.kafka.changes import BATCH_RECORDS_MAX, ChangesExpiredError, KafkaSource, SourceError
+from streamydb.kafka.connection import KafkaRetry, StopRequestedError, is_transient
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.read_model.core import PartitionProgress, Retention, StoreBatch, TopicProgress, plan
 from streamydb.read_model.errors import StoreMismatchError
@@ -22,7 +20,7 @@ from streamydb.records.generation import FIRST
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamydb.kafka.source import ChangesTopic, Topic
+    from streamydb.kafka.changes import ChangesTopic, TopicState
     from streamydb.read_model.model import ReadModel
     from streamydb.settings import Settings
 
@@ -90,11 +88,11 @@ class Follower:
         Raises:
             StreamyError: as `step`, but for what passes.
         """
-        patience = Patience(stop.wait, addresses=self._addresses)
+        retry = KafkaRetry(stop.wait, addresses=self._addresses)
         try:
             while not stop.is_set():
                 with suppress(StopRequestedError):
-                    patience.ask(partial(self.step, _POLL_S), look=self._progress is None)
+                    retry.call(partial(self.step, _POLL_S), look=self._progress is None)
         finally:
             self.close()
 
@@ -174,7 +172,7 @@ class Follower:
         _log.info("following %s from %s", TopicNames(self._model.database).changes, positions)
         return progress
 
-    def _check(self, topic: Topic, progress: TopicProgress) -> None:
+    def _check(self, topic: TopicState, progress: TopicProgress) -> None:
         """Refuse a topic that is another one, or that lacks the next records."""
         name = TopicNames(self._model.database).changes
         if topic.topic_id != progress.topic_id or topic.spans.keys() != progress.parts.keys():

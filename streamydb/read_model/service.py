@@ -8,11 +8,9 @@ from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.kafka.changes import KafkaSource
 from streamydb.kafka.connection import is_transient, listens
 from streamydb.kafka.names import TopicNames
-from streamydb.local.collector import keep_all
 from streamydb.local.exposition import serve
-from streamydb.local.renewal import compiles, renew
+from streamydb.local.own_process import compiles, keep_all, renew, trim_when_idle
 from streamydb.local.signals import stop_event
-from streamydb.local.trimming import trim_when_idle
 from streamydb.read_model.copies import copy_to
 from streamydb.read_model.core import Retention
 from streamydb.read_model.errors import StoreMismatchError

@@ -20,7 +20,7 @@ from streamydb.read_model.model import ReadModel
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from streamydb.kafka.source import ChangesTopic
+    from streamydb.kafka.changes import ChangesTopic
     from streamydb.read_model.snapshot import Entry, Snapshot
     from streamydb.settings import Settings
 

@@ -12,9 +12,9 @@ from typing import Final
 
 from msgspec import UNSET, Raw
 
+from streamydb.kafka.changes import FetchedRecords, TopicSpan, TopicState
 from streamydb.kafka.columns import OneRecord, RecordColumns
 from streamydb.kafka.librdkafka import compile_kernels
-from streamydb.kafka.source import Fetched, Topic, TopicSpan
 from streamydb.read_model.follower import Follower
 from streamydb.read_model.model import ReadModel
 from streamydb.records import (
@@ -55,15 +55,15 @@ class _SampleChanges:
     def _add(self, key: bytes | None, value: bytes) -> None:
         self._records.append(OneRecord(0, len(self._records), key, value))
 
-    def describe(self) -> Topic:
-        return Topic(_DATABASE, compacted=False, spans={0: TopicSpan(0, len(self._records))})
+    def describe(self) -> TopicState:
+        return TopicState(_DATABASE, compacted=False, spans={0: TopicSpan(0, len(self._records))})
 
     def assign(self, positions: Mapping[int, int]) -> None:
         del self._records[: positions[0]]
 
-    def fetch(self, timeout_s: float) -> Fetched:  # noqa: ARG002 - the port
+    def fetch(self, timeout_s: float) -> FetchedRecords:  # noqa: ARG002 - the port
         records, self._records = self._records[:3], self._records[3:]
-        return Fetched(RecordColumns.of(records), {})
+        return FetchedRecords(RecordColumns.of(records), {})
 
     def close(self) -> None:
         self._records.clear()

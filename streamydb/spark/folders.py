@@ -17,8 +17,6 @@ from pyspark.sql import SparkSession
 from streamydb.backup.snapshots import SnapshotError, SnapshotManifest
 from streamydb.backup.snapshots.manifest import MANIFEST, decode_manifest, encode_manifest
 
-__all__ = ["Folders", "first_cause", "literal", "require_writable", "uri_of"]
-
 _PATTERN: Final = re.compile(r"[\\*?{}\[\]]")
 
 
@@ -123,14 +121,14 @@ class Folders:
         try:
             yield
         except Py4JJavaError as error:
-            told = error.java_exception
-            said = told.getMessage() or told.getClass().getName()
+            cause = error.java_exception
+            said = cause.getMessage() or cause.getClass().getName()
             raise SnapshotError(f"no snapshots can be kept in {self._root}: {said}") from None
 
     def data_files(self, draft: str) -> list[str]:
         """The data files of a draft, in the order of the keys."""
-        found = self._system.listStatus(self._path(f"{draft}/data"))
-        names = sorted(str(status.getPath().getName()) for status in found)
+        files = self._system.listStatus(self._path(f"{draft}/data"))
+        names = sorted(str(status.getPath().getName()) for status in files)
         return [f"data/{name}" for name in names if name.endswith(".parquet")]
 
     def write_manifest(self, draft: str, manifest: SnapshotManifest) -> None:
@@ -146,7 +144,7 @@ def first_cause(error: Py4JJavaError | PySparkException) -> str:
     """Return the words of the exception that all others come of."""
     if isinstance(error, PySparkException):  # of a Python worker's traceback, the end
         return str(error).strip().rpartition("\n")[2].rstrip(".")
-    told = error.java_exception
-    while told.getCause() is not None:
-        told = told.getCause()
-    return str(told.getMessage() or told.getClass().getName()).rstrip(".")
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return str(cause.getMessage() or cause.getClass().getName()).rstrip(".")

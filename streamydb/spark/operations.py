@@ -13,22 +13,6 @@ from typing import TypeAlias
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-__all__ = [
-    "Operand",
-    "Term",
-    "add",
-    "append",
-    "check",
-    "content_id",
-    "delete",
-    "json",
-    "maximum",
-    "minimum",
-    "next_id",
-    "put",
-    "transaction",
-]
-
 Term: TypeAlias = Column | str
 """A column or its name."""
 
@@ -153,10 +137,9 @@ def _operation(op: str, key: Term, **fields: Operand | None) -> Column:
 
 
 def _object(**fields: Operand | None) -> Column:
-    """A JSON object of the fields that are given."""
-    given = [(name, _column(value)) for name, value in fields.items() if value is not None]
+    columns = [(name, _column(value)) for name, value in fields.items() if value is not None]
     parts: list[Column] = []
-    for number, (name, value) in enumerate(given):
+    for number, (name, value) in enumerate(columns):
         parts += [f.lit(f'{"," if number else "{"}"{name}":'), _json(value)]
     return f.concat(*parts, f.lit("}"))
 

@@ -13,8 +13,6 @@ from streamydb.errors import REJECTED_CODES, StreamyError
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX
 from streamydb.records import Marker, Rejection, decode
 
-__all__ = ["CHECKED", "RECORDS", "BadRowError", "BatchTooLateError", "check", "fault_of", "router"]
-
 CHECKED: Final = "id string, payload string, code string, meaning string"
 """The schema that `check` gives, as Spark writes it."""
 
@@ -40,10 +38,10 @@ class BatchTooLateError(StreamyError):
 
 def fault_of(payload: str | None) -> str | None:
     """The reason code that a transaction would be rejected with; None if it is one."""
-    found = decode(None if payload is None else payload.encode("utf-8", "surrogatepass"))
-    if isinstance(found, Rejection):
-        return found.code
-    return _NO_MARKER if isinstance(found, Marker) else None
+    decoded = decode(None if payload is None else payload.encode("utf-8", "surrogatepass"))
+    if isinstance(decoded, Rejection):
+        return decoded.code
+    return _NO_MARKER if isinstance(decoded, Marker) else None
 
 
 def check(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -90,8 +88,8 @@ def router(
 
 def _texts(column: pa.Array) -> list[str | None]:
     """Texts of Spark's, which may have bytes that are no UTF-8: U+FFFD, as in Spark's JSON."""
-    found = column.cast(pa.binary()).to_pylist()
-    return [None if data is None else data.decode("utf-8", "replace") for data in found]
+    values = column.cast(pa.binary()).to_pylist()
+    return [None if data is None else data.decode("utf-8", "replace") for data in values]
 
 
 def _record(
@@ -113,5 +111,5 @@ def _record(
     shown_id, shown = (
         None if text is None else text[:DEAD_LETTER_PAYLOAD_BYTES_MAX] for text in (txn_id, payload)
     )
-    told = {"id": shown_id, "code": code, "meaning": meaning, "payload": shown}
-    return None if shown_id is None else shown_id.encode(), msgspec.json.encode(told), rejected
+    fields = {"id": shown_id, "code": code, "meaning": meaning, "payload": shown}
+    return None if shown_id is None else shown_id.encode(), msgspec.json.encode(fields), rejected

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.state import GroupState
 
-__all__ = ["MAX_OFFSETS", "events", "read_changes", "read_results", "value_as"]
-
 MAX_OFFSETS: Final = 200_000
 """Records of a topic that a micro-batch reads at most; a partition's share is held in memory."""
 
@@ -65,19 +63,19 @@ def read_changes(
     """
     place = settings_of(database, bootstrap, settings)
     if stream:
-        found = events(spark, place, stream=True, max_offsets=max_offsets)
-        made = _deduplicated(found, _topic_id(place))
+        events_frame = events(spark, place, stream=True, max_offsets=max_offsets)
+        changes = _deduplicated(events_frame, _topic_id(place))
     else:
         ends = look(place)
         limit = offsets_json(ends.topic, {n: span.high for n, span in ends.spans.items()})
-        found = events(spark, place, {"endingOffsets": limit})
-        made = found.where(~f.col("resolved") & (f.col("seq") <= ends.seq))
-        made = made.dropDuplicates(["seq", "index", "key"])
-    made = made.withColumn("expires_ms", f.nullif("expires_ms", f.lit(0)))
-    shown = made.withColumn("ts", f.timestamp_millis("ts_ms")).select(*_SHOWN)
+        events_frame = events(spark, place, {"endingOffsets": limit})
+        changes = events_frame.where(~f.col("resolved") & (f.col("seq") <= ends.seq))
+        changes = changes.dropDuplicates(["seq", "index", "key"])
+    changes = changes.withColumn("expires_ms", f.nullif("expires_ms", f.lit(0)))
+    frame = changes.withColumn("ts", f.timestamp_millis("ts_ms")).select(*_SHOWN)
     if schema is None:
-        return shown
-    return shown.withColumns({n: value_as(f.col(n), schema) for n in ("before", "after")})
+        return frame
+    return frame.withColumns({n: value_as(f.col(n), schema) for n in ("before", "after")})
 
 
 def read_results(
@@ -101,11 +99,11 @@ def read_results(
     place = settings_of(database, bootstrap, settings)
     topic = TopicNames(place.database).results
     source = _source(spark, place, topic, {}, stream=stream, max_offsets=max_offsets)
-    found = source.select("value").mapInArrow(rows.results, rows.RESULTS)
+    results_frame = source.select("value").mapInArrow(rows.results, rows.RESULTS)
     if not stream:
-        found = found.dropDuplicates(["seq"])
-    shown = found.withColumn("ts", f.timestamp_millis("ts_ms"))
-    return shown.select(
+        results_frame = results_frame.dropDuplicates(["seq"])
+    frame = results_frame.withColumn("ts", f.timestamp_millis("ts_ms"))
+    return frame.select(
         "id", "seq", "ts", "status", "code", "reads", "failed", "partition", "offset",
         "duplicate_of", "ranges",
     )  # fmt: skip
@@ -148,7 +146,7 @@ def _source(
 ) -> DataFrame:
     require_topic(settings, topic)
     reader: Any = spark.readStream if stream else spark.read
-    given = {
+    source_options = {
         **settings.spark_options(),
         "subscribe": topic,
         "startingOffsets": "earliest",
@@ -156,12 +154,11 @@ def _source(
         **({"maxOffsetsPerTrigger": str(max_offsets)} if stream else {}),
         **options,
     }
-    found: DataFrame = reader.format("kafka").options(**given).load()
-    return found
+    frame: DataFrame = reader.format("kafka").options(**source_options).load()
+    return frame
 
 
 def _topic_id(place: Settings) -> str:
-    """Kafka's id of the changes topic."""
     from streamydb.kafka.admin import identity_of
     from streamydb.kafka.clients import administrator
 
@@ -186,10 +183,10 @@ def _fresh(
     """The changes of a partition that come for the first time."""
     import pandas as pd
 
-    found = pd.concat(list(parts)).sort_values("offset", kind="stable")
+    frame = pd.concat(list(parts)).sort_values("offset", kind="stable")
     resolved, above = state.get if state.exists else (0, b"")
     seen = SeenRecords(resolved, above, topic_id)
-    names = (found[column].tolist() for column in ("seq", "index", "key", "resolved"))
+    names = (frame[column].tolist() for column in ("seq", "index", "key", "resolved"))
     mask = seen.fresh(zip(*names, strict=True))
     state.update((seen.resolved, seen.pack()))
-    yield found[mask].drop(columns=["resolved", "offsets"])
+    yield frame[mask].drop(columns=["resolved", "offsets"])

@@ -24,9 +24,6 @@ import numpy.typing as npt
 
 from streamydb.errors import ConfigurationError
 
-__all__ = ["SeenRecords"]
-
-
 _MARK: Final = (-2).to_bytes(8, "little", signed=True)
 """The first bytes of what is packed."""
 

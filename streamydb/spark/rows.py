@@ -13,8 +13,6 @@ from streamydb.errors import RecordError
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.records import Change, Duplicate, Resolved, Result, decode_result, is_strange_result
 
-__all__ = ["DIGESTS", "EVENTS", "RESULTS", "digests", "events", "results"]
-
 EVENTS: Final = (
     "partition int, offset bigint, resolved boolean, key string, seq bigint, index bigint, "
     "ts_ms bigint, op string, before string, after string, txn_id string, expires_ms bigint, "
@@ -64,8 +62,8 @@ def events(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("partition", "offset", "key"))
         rows = zip(*columns, batch.column("value").to_pylist(), strict=True)
-        found = (_event(changes, *row) for row in rows)
-        yield _table([event for event in found if event is not None], _EVENTS)
+        event_rows = (_event(changes, *row) for row in rows)
+        yield _table([event for event in event_rows if event is not None], _EVENTS)
 
 
 def results(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -76,8 +74,8 @@ def results(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """
     for batch in batches:
         values = batch.column("value").to_pylist()
-        found = (_read(value) for value in values if value)
-        yield _table([_result(result) for result in found if result is not None], _RESULTS)
+        decoded = (_read(value) for value in values if value)
+        yield _table([_result(result) for result in decoded if result is not None], _RESULTS)
 
 
 def digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -135,15 +133,26 @@ def _read(value: bytes) -> Result | None:
         raise
 
 
-def _result(found: Result) -> tuple[Any, ...]:
-    seq, ts_ms, place = found.seq, found.ts_ms, (found.source.partition, found.source.offset)
+def _result(result: Result) -> tuple[Any, ...]:
+    seq, ts_ms, place = result.seq, result.ts_ms, (result.source.partition, result.source.offset)
     original = None
-    if isinstance(found.duplicate, Duplicate):
-        original, seq, ts_ms = seq, found.duplicate.seq, found.duplicate.ts_ms
-        place = (found.duplicate.partition, found.duplicate.offset)
-    reads, failed = (msgspec.json.encode(part).decode() for part in (found.reads, found.failed))
-    ranges = msgspec.json.encode(found.ranges or []).decode()
-    return found.id, seq, ts_ms, found.status, found.code, reads, failed, *place, original, ranges
+    if isinstance(result.duplicate, Duplicate):
+        original, seq, ts_ms = seq, result.duplicate.seq, result.duplicate.ts_ms
+        place = (result.duplicate.partition, result.duplicate.offset)
+    reads, failed = (msgspec.json.encode(part).decode() for part in (result.reads, result.failed))
+    ranges = msgspec.json.encode(result.ranges or []).decode()
+    return (
+        result.id,
+        seq,
+        ts_ms,
+        result.status,
+        result.code,
+        reads,
+        failed,
+        *place,
+        original,
+        ranges,
+    )
 
 
 def _text(value: msgspec.Raw) -> str | None:

@@ -14,8 +14,6 @@ from streamydb.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["configure", "require_topic", "settings_of"]
-
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     """Give a session's builder Spark's Kafka connector, for driver and executors.
@@ -41,8 +39,8 @@ def settings_of(database: str | None, bootstrap: str | None, settings: Settings 
     """The settings that are given, then those of the environment."""
     if settings is not None:
         return settings
-    named: dict[str, Any] = {"database": database, "bootstrap": bootstrap}
-    return Settings(**{name: value for name, value in named.items() if value is not None})
+    names: dict[str, Any] = {"database": database, "bootstrap": bootstrap}
+    return Settings(**{name: value for name, value in names.items() if value is not None})
 
 
 def require_topic(place: Settings, topic: str) -> None:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from streamydb.spark.snapshots import WrittenSnapshot
 
-__all__ = ["moment", "run", "shown"]
-
 _AGAIN_S = 0.5
 
 _SPARK = {
@@ -47,13 +45,13 @@ def run(
     """
     from streamydb.spark.snapshots import require_possible, write_snapshot
 
-    wanted = moment(at)
-    require_possible(settings, folder, wanted, base)
+    position = moment(at)
+    require_possible(settings, folder, position, base)
     spark = _session(settings.database, master)
     try:
         with ThreadPoolExecutor(1, "streamydb-snapshot") as pool:
             writing = pool.submit(
-                write_snapshot, spark, folder, wanted, base=base, settings=settings
+                write_snapshot, spark, folder, position, base=base, settings=settings
             )
             return _ended(writing, spark.sparkContext.cancelAllJobs)
     finally:
@@ -105,14 +103,14 @@ def moment(text: str | None) -> int | dt.datetime | None:
         return None
     is_number = text.isascii() and text.isdigit()
     try:
-        found = int(text) if is_number else dt.datetime.fromisoformat(text)
+        position = int(text) if is_number else dt.datetime.fromisoformat(text)
     except ValueError:
         raise SnapshotError(
             f"--at {text}: give a seq, or a time such as 2026-01-31T12:00:00+00:00"
         ) from None
-    if isinstance(found, dt.datetime) and found.tzinfo is None:
+    if isinstance(position, dt.datetime) and position.tzinfo is None:
         raise SnapshotError(f"--at {text}: the time needs a time zone, such as +00:00")
-    return found
+    return position
 
 
 def shown(written: WrittenSnapshot, *, as_json: bool) -> str:
@@ -123,5 +121,5 @@ def shown(written: WrittenSnapshot, *, as_json: bool) -> str:
         fields |= {"folder": written.folder, "fresh": written.fresh}
         return msgspec.json.encode(fields).decode()
     what = "written" if written.fresh else "there already"
-    told = f"seq {manifest.seq}, {manifest.rows:,} keys, {manifest.digest}"
-    return f"{written.folder}: {what}, {told}"
+    summary = f"seq {manifest.seq}, {manifest.rows:,} keys, {manifest.digest}"
+    return f"{written.folder}: {what}, {summary}"

@@ -29,8 +29,6 @@ from streamydb.spark.folders import Folders, literal, require_writable, uri_of
 from streamydb.spark.readers import events, value_as
 from streamydb.spark.session import settings_of
 
-__all__ = ["At", "WrittenSnapshot", "read_snapshot", "require_possible", "write_snapshot"]
-
 At = int | dt.datetime | None
 """A seq, a time, or None: the newest that is resolved."""
 
@@ -47,7 +45,7 @@ class WrittenSnapshot(NamedTuple):
     fresh: bool
 
 
-class _Cut(NamedTuple):
+class _SnapshotParts(NamedTuple):
     """The parts of a snapshot: the events up to `seq`, after those of a base."""
 
     ends: ChangesEnds
@@ -85,9 +83,9 @@ def read_snapshot(
     """
     place = settings_of(database, bootstrap, settings)
     state = _state(spark, _cut(spark, place, at, base))
-    shown = state.withColumn("ts", f.timestamp_millis("ts_ms"))
-    shown = shown.select("key", "value", "version", "ts", "expires_ms")
-    return shown if schema is None else shown.withColumn("value", value_as("value", schema))
+    frame = state.withColumn("ts", f.timestamp_millis("ts_ms"))
+    frame = frame.select("key", "value", "version", "ts", "expires_ms")
+    return frame if schema is None else frame.withColumn("value", value_as("value", schema))
 
 
 def write_snapshot(
@@ -174,16 +172,22 @@ def _require_after(manifest: SnapshotManifest | None, base: Path | str | None, s
         raise SnapshotError(f"the snapshot in {base} is at seq {manifest.seq}, after seq {seq}")
 
 
-def _cut(spark: SparkSession, settings: Settings, at: At, base: Path | str | None) -> _Cut:
+def _cut(
+    spark: SparkSession, settings: Settings, at: At, base: Path | str | None
+) -> _SnapshotParts:
     ends, manifest, starts = _begun(settings, base)
     options = {
         "startingOffsets": offsets_json(ends.topic, starts),
         "endingOffsets": offsets_json(ends.topic, {n: s.high for n, s in ends.spans.items()}),
     }
-    found = events(spark, settings, options)
-    seq = _seq_at(found, ends, at, manifest) if isinstance(at, dt.datetime) else _resolved(ends, at)
+    event_frame = events(spark, settings, options)
+    seq = (
+        _seq_at(event_frame, ends, at, manifest)
+        if isinstance(at, dt.datetime)
+        else _resolved(ends, at)
+    )
     _require_after(manifest, base, seq)
-    return _Cut(ends, found, manifest, None if base is None else uri_of(base), seq)
+    return _SnapshotParts(ends, event_frame, manifest, None if base is None else uri_of(base), seq)
 
 
 def _starts(ends: ChangesEnds, base: SnapshotManifest | None) -> dict[int, int]:
@@ -218,7 +222,7 @@ def _resolved(ends: ChangesEnds, at: Any) -> int:
 
 
 def _seq_at(
-    found: DataFrame, ends: ChangesEnds, at: dt.datetime, base: SnapshotManifest | None
+    event_frame: DataFrame, ends: ChangesEnds, at: dt.datetime, base: SnapshotManifest | None
 ) -> int:
     if at.tzinfo is None:
         raise SnapshotError(f"{at} has no time zone: give one, such as datetime.UTC")
@@ -227,12 +231,12 @@ def _seq_at(
         return ends.seq
     if base is not None and ts_ms < base.ts_ms:
         raise SnapshotError(f"{at} is before the snapshot that is the base")
-    up_to = found.where(f.col("ts_ms") <= ts_ms).agg(f.max("seq")).first()
+    up_to = event_frame.where(f.col("ts_ms") <= ts_ms).agg(f.max("seq")).first()
     last = None if up_to is None else up_to[0]
     return min(max(last or 0, base.seq if base else 0), ends.seq)
 
 
-def _state(spark: SparkSession, cut: _Cut) -> DataFrame:
+def _state(spark: SparkSession, cut: _SnapshotParts) -> DataFrame:
     """The newest version of each key up to the seq, without those that are deleted."""
     changes = cut.events.where(~f.col("resolved") & (f.col("seq") <= cut.seq)).select(
         "key", "op", f.col("after").alias("value"), f.col("seq").alias("version"), "ts_ms",
@@ -241,27 +245,27 @@ def _state(spark: SparkSession, cut: _Cut) -> DataFrame:
     if cut.base is not None and cut.base_folder is not None and cut.base.files:
         after = changes.where(f.col("version") > cut.base.seq)
         folder = literal(cut.base_folder)
-        kept = spark.read.parquet(*[f"{folder}/{name}" for name in cut.base.files])
-        kept = kept.withColumn("op", f.lit("r"))
-        changes = after.unionByName(kept)
+        existing = spark.read.parquet(*[f"{folder}/{name}" for name in cut.base.files])
+        existing = existing.withColumn("op", f.lit("r"))
+        changes = after.unionByName(existing)
     newest = changes.groupBy("key").agg(
         f.max_by(f.struct("op", *_KEPT), f.col("version")).alias("newest")
     )
-    kept = newest.where(f.col("newest.op") != "d")
-    return kept.select("key", *(f"newest.{name}" for name in _KEPT))
+    existing = newest.where(f.col("newest.op") != "d")
+    return existing.select("key", *(f"newest.{name}" for name in _KEPT))
 
 
-def _tails(cut: _Cut) -> tuple[dict[int, SnapshotTail], int]:
+def _tails(cut: _SnapshotParts) -> tuple[dict[int, SnapshotTail], int]:
     """Return where each partition goes on after the snapshot, and the snapshot's time."""
     up_to: Column = f.col("seq") <= cut.seq
     points = f.when(up_to & f.col("resolved"), f.struct("seq", "offset"))
-    found = cut.events.groupBy("partition").agg(
+    grouped = cut.events.groupBy("partition").agg(
         f.min(f.when(~up_to, f.col("offset"))).alias("position"),
         f.max(f.when(up_to, f.col("ts_ms"))).alias("ts_ms"),
         f.max(points).alias("point"),
         f.max_by("offsets", points).alias("offsets"),
     )
-    by_partition = {row["partition"]: row for row in found.collect()}
+    by_partition = {row["partition"]: row for row in grouped.collect()}
     base = cut.base.changes if cut.base else {}
     times = [row["ts_ms"] or 0 for row in by_partition.values()]
     tails = {
@@ -289,9 +293,9 @@ def _digest(frame: DataFrame) -> RowsDigest:
     )
 
 
-def _files(cut: _Cut) -> int:
+def _files(cut: _SnapshotParts) -> int:
     """Return how many files: by the number of rows that there may be."""
     starts = _starts(cut.ends, cut.base)
-    most = sum(span.high - starts[number] for number, span in cut.ends.spans.items())
-    most += cut.base.rows if cut.base else 0
-    return max(1, min(_FILES_MAX, math.ceil(most / ROWS_PER_FILE)))
+    rows_max = sum(span.high - starts[number] for number, span in cut.ends.spans.items())
+    rows_max += cut.base.rows if cut.base else 0
+    return max(1, min(_FILES_MAX, math.ceil(rows_max / ROWS_PER_FILE)))

@@ -29,8 +29,6 @@ from streamydb.spark.session import require_topic, settings_of
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["submit", "transactions"]
-
 DEADLINE_S: Final = 3_000.0
 """Deadline of submitted rows: as far as the database takes, but for clocks that differ."""
 
@@ -55,8 +53,8 @@ def transactions(
     """Return what `submit` would write, to look at: id, payload,
     and code and meaning of bad rows.
     """
-    made = _made(frame, (updates, checks, reads), id, name, None, None)
-    return made.select("id", "payload").mapInArrow(payloads.check, payloads.CHECKED)
+    payload_rows = _made(frame, (updates, checks, reads), id, name, None, None)
+    return payload_rows.select("id", "payload").mapInArrow(payloads.check, payloads.CHECKED)
 
 
 def submit(
@@ -109,9 +107,9 @@ def submit(
     _check_streaming(frame, checkpoint, trigger)
     deadline, until_ms = _deadline(frame, deadline_s)
     log = _log(place, rejected_topic)
-    made = _made(frame, (updates, checks, reads), id, name, key, deadline)
+    payload_rows = _made(frame, (updates, checks, reads), id, name, key, deadline)
     route = payloads.router(log, rejected_topic, until_ms)
-    records = made.mapInArrow(route, payloads.RECORDS)
+    records = payload_rows.mapInArrow(route, payloads.RECORDS)
     options = {**place.spark_options(), **_SINK}
     if not frame.isStreaming:
         records.write.format("kafka").options(**options).save()
@@ -151,17 +149,17 @@ def _made(
 ) -> DataFrame:
     """Id, payload and record key of each row; ``parts``: its updates, checks and reads."""
     updates, checks, reads = parts
-    named = _id(frame, row_id)
+    row_ids = _id(frame, row_id)
     if name is not None:
-        named = f.concat(f.lit(f"{name}:"), named)
+        row_ids = f.concat(f.lit(f"{name}:"), row_ids)
     record_key = f.lit(None) if key is None else f.col(key) if isinstance(key, str) else key
-    taken = frame.withColumns({"__id": named.cast("string"), "__key": record_key.cast("string")})
+    taken = frame.withColumns({"__id": row_ids.cast("string"), "__key": record_key.cast("string")})
     text = operations.transaction("__id", updates, checks=checks, reads=reads, deadline_ms=deadline)
-    made = taken.select(
+    payload_rows = taken.select(
         f.col("__id").alias("id"), text.alias("payload"), f.col("__key").alias("key")
     )
-    _check_deterministic(made)
-    return made
+    _check_deterministic(payload_rows)
+    return payload_rows
 
 
 def _id(frame: DataFrame, row_id: Term | None) -> Column:
@@ -176,9 +174,8 @@ def _id(frame: DataFrame, row_id: Term | None) -> Column:
     return f.concat_ws(":", *_POSITION)
 
 
-def _check_deterministic(made: DataFrame) -> None:
-    """Refuse expressions that give something else when a row is made again."""
-    plan = made._jdf.queryExecution().analyzed()  # noqa: SLF001
+def _check_deterministic(frame: DataFrame) -> None:
+    plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
     if not plan.deterministic():
         raise ConfigurationError(
             "an expression of the frame is not deterministic (rand, uuid, "

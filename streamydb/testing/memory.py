@@ -18,9 +18,9 @@ from streamydb.facade.feed import change_event
 from streamydb.facade.ports import ChangeBatch, LogPosition, NoResult, ResultsEnd
 from streamydb.facade.result_batch import position_of
 from streamydb.facade.results import REFUSED_COPIES, ResultIndex
-from streamydb.kafka.appends import AppendUnknownError
 from streamydb.kafka.errors import KafkaUnavailableError
-from streamydb.kafka.next_records import NextRecord
+from streamydb.kafka.producer import AppendUnknownError
+from streamydb.kafka.receiving import NextRecord
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.procedures.modules import MemoryModules, Modules
 from streamydb.records import Change, Result, decode_change, decode_result

@@ -33,7 +33,7 @@ from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.about import About, PipelineMessages
 from streamydb.facade.life import Evidence
 from streamydb.kafka.digests import ShardDigests, ToldDigest
-from streamydb.kafka.presence import Seen
+from streamydb.kafka.presence import PresentPipeline
 from streamydb.local.folder import PipelineStatus
 from streamydb.procedures.modules import compile_module
 from tests.support.history import HistoryDatabase
@@ -180,7 +180,7 @@ def told() -> PipelineMessages:
     """What two pipelines would say in Kafka; of their last digests one pair differs."""
     names = ("0f3a77c1d9e2", "9be0c4417a55")
     heard = [
-        Seen(
+        PresentPipeline(
             name=name, pipeline=pipeline, role=role, epoch=3, resolved=20_000, ready=True,
             age_s=0.2,
         )

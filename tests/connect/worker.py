@@ -13,8 +13,7 @@ import httpx
 
 from streamydb.local.broker import free_port
 from streamydb.local.java import find_java
-from streamydb.local.launcher import LocalProcess
-from streamydb.local.logs import end_of_log
+from streamydb.local.launcher import LocalProcess, end_of_log
 from streamydb.testing.database import wait_for
 from tests.clients.toolchain import maven_jars
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.kafka.connect.topic import NUL_HEADER
+from streamydb.kafka.connect.copier import NUL_HEADER
 from tests.clients.toolchain import needs
 from tests.support.sinks import EXAMPLES, Topic, run_sink
 

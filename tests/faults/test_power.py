@@ -9,7 +9,7 @@ from typing import Any, Self
 import pytest
 
 from streamydb.kafka import create
-from streamydb.kafka.upkeep import set_sync
+from streamydb.kafka.admin import set_sync
 from streamydb.testing.database import Database
 from tests.support.bank import transfers
 from tests.support.faulty import fails, load, progressed, results_of

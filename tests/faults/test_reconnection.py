@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
 from streamydb.kafka import create
-from streamydb.kafka.clients import FOLLOWING, ContactedConsumer, reader
+from streamydb.kafka.clients import FOLLOWING, KafkaReader, reader
 from streamydb.kafka.names import TopicNames
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.settings import Settings
@@ -24,12 +24,12 @@ _RESTARTS = 4
 
 
 @contextmanager
-def _following(settings: Settings) -> Iterator[list[ContactedConsumer]]:
+def _following(settings: Settings) -> Iterator[list[KafkaReader]]:
     """Readers of the log, each in a thread of its own."""
     topic, stop = TopicNames(settings.database).transactions, threading.Event()
     readers = [reader(settings.client_config(), FOLLOWING) for _ in range(_READERS)]
 
-    def follow(one: ContactedConsumer) -> None:
+    def follow(one: KafkaReader) -> None:
         one.assign([TopicPartition(topic, 0, 0)])
         while not stop.is_set():
             one.poll(0.2)

@@ -22,12 +22,11 @@ from streamydb.cli.rebuild import _require_beginning
 from streamydb.cli.target import Target
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.kafka import TopicNames, check, create
-from streamydb.kafka.admin import cluster, count_partitions
+from streamydb.kafka.admin import cluster, count_partitions, drop_before
 from streamydb.kafka.clients import MESSAGES, administrator, appender
 from streamydb.kafka.creation import log_id
-from streamydb.kafka.upkeep import drop_before
 from streamydb.local.folder import DatabaseFolder
-from streamydb.pipeline import growth, main
+from streamydb.pipeline import background, main
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.preparation import require_same_history
 from streamydb.records import EXPIRY_ID
@@ -256,7 +255,7 @@ def test_a_pipeline_under_which_the_changes_are_made_anew_stops_and_nobody_uses_
     """One that only follows has written nothing: the leader may be writing all of them."""
     client, name = config.settings.client_config(), config.settings.database
     found = main._find(config)
-    monkeypatch.setattr(growth, "_INTERVAL_S", 0.1)
+    monkeypatch.setattr(background, "_GROWTH_S", 0.1)
     role = cast("Coordinator", SimpleNamespace(leads=leads))
     with main._growth(found, role) as watch:
         delete_changes(config)

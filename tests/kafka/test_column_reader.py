@@ -134,6 +134,6 @@ def test_its_contact_hears_why_there_is_no_connection(settings: Settings) -> Non
 
         def heard() -> bool:
             reader.take(10, 0.1)
-            return reader.contact.last is not None
+            return reader.connections.last is not None
 
         wait_for(heard, "the reason", 30)

@@ -21,10 +21,10 @@ from streamydb.kafka import (
 )
 from streamydb.kafka.admin import answers, change_settings, describe_topics
 from streamydb.kafka.changes import KafkaSource
-from streamydb.kafka.clients import BULK, ContactedAdmin, administrator, appender
+from streamydb.kafka.clients import BULK, KafkaAdministrator, administrator, appender
 from streamydb.kafka.connect import Copier
-from streamydb.kafka.connect.errors import ConnectError
-from streamydb.kafka.connect.topic import KafkaCopy, last_copied
+from streamydb.kafka.connect.copier import KafkaCopy, last_copied
+from streamydb.kafka.connect.core import ConnectError
 from streamydb.kafka.reader import TopicReader
 from streamydb.records import Resolved, encode_resolved
 from streamydb.records.connect import connect_key
@@ -145,7 +145,7 @@ def test_a_topic_with_other_settings_is_refused(
     wait_for(lambda: bool(describe_topics(admin, [bed.names.connect])), "the topic")
     hidden = {bed.names.connect} if made == "meanwhile" else set[str]()
 
-    def seen(asked: ContactedAdmin, names: Iterable[str]) -> dict[str, TopicDescription]:
+    def seen(asked: KafkaAdministrator, names: Iterable[str]) -> dict[str, TopicDescription]:
         found = describe_topics(asked, [name for name in names if name not in hidden])
         hidden.clear()
         return found

@@ -21,7 +21,7 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Reader
 from streamydb.kafka import TopicNames, create
 from streamydb.kafka.changes import KafkaSource
-from streamydb.kafka.next_records import NextRecord
+from streamydb.kafka.receiving import NextRecord
 from streamydb.kafka.shared_topics import DigestRecord, SharedTopics
 from streamydb.settings import Settings
 from streamydb.testing.database import wait_for

@@ -25,7 +25,7 @@ from streamydb.local.broker import (
     start_detached,
     stop_detached,
 )
-from streamydb.local.broker.record import write_record
+from streamydb.local.broker.embedded import write_record
 
 MakeBroker = Callable[..., EmbeddedBroker]
 

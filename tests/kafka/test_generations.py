@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from msgspec import Raw
 
 from streamydb.backup.restore import keep_rulings
-from streamydb.kafka import Founding, TopicNames, create, log_id, recall, record, renew
+from streamydb.kafka import FoundingFacts, TopicNames, create, log_id, recall, record, renew
 from streamydb.kafka.clients import administrator
 from streamydb.kafka.creation import changes_begun, existing
 from streamydb.read_model import Follower, ReadModel
@@ -71,7 +71,7 @@ def test_a_generation_that_has_begun_is_not_undone_by_who_has_read_before(
     for topic in ("one", "one", "other"):
         assert renew(client, database, log, topic) == generation_of(topic)
         assert generation(client, database) == generation_of(topic)
-    holds = record(client, database, Founding(log=log, id_window=7, generations=("late",)))
+    holds = record(client, database, FoundingFacts(log=log, id_window=7, generations=("late",)))
     assert record(client, database, before).generation == holds.generation
     assert holds.generation == generation(client, database) == generation_of("other")
     assert recall(client, database, "another log").generation == FIRST

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from streamydb.kafka import create
-from streamydb.kafka.appends import AppendError
-from streamydb.kafka.producer import Producer
+from streamydb.kafka.producer import AppendError, Producer
 from streamydb.kafka.roles import apply
 from streamydb.settings import Settings
 from streamydb.testing.database import wait_for
@@ -43,7 +42,7 @@ def test_rights_that_are_granted_later_need_no_other_producer(
         for _ in range(3):
             with pytest.raises(AppendError, match="streamydb acls"):
                 producer.append(TRANSACTION)
-        wait_for(lambda: producer._client.contact.ended is not None, "its end", 30)
+        wait_for(lambda: producer._client.connections.ended is not None, "its end", 30)
         apply(admin.client_config(), admin.database, "client", "User:late")
         wait_for(lambda: is_in(producer), "a broker that knows its new rights", 30)
 
@@ -59,6 +58,6 @@ def test_a_topic_that_may_be_written_later_needs_no_other_producer(
     with Producer(late, timeout_s=30) as producer:
         refused = [producer.submit(TRANSACTION).exception(60) for _ in range(3)]
         assert [type(error) for error in refused] == [AppendError] * 3
-        assert producer._client.contact.ended is None
+        assert producer._client.connections.ended is None
         apply(admin.client_config(), admin.database, "client", "User:later")
         wait_for(lambda: is_in(producer), "a broker that knows its new rights", 30)

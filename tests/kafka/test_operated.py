@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry
 from streamydb.kafka import create
 from streamydb.kafka.producer import Producer
 from streamydb.local.broker import answers, free_port
+from streamydb.pipeline.background import LogSampler
 from streamydb.pipeline.markers import MarkerLoop
-from streamydb.pipeline.sampler import LogSampler
 from streamydb.settings import Settings
 from streamydb.testing.database import wait_for
 

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from streamydb.kafka import TopicNames, create, log_id
 from streamydb.kafka.rulings import RulingTopic, aborted_before, rulings
-from streamydb.pipeline.desk import Desk, EarlierRulings, note_told
+from streamydb.pipeline.restarts import ExecutedBefore, FaultHandler, executed_before
 from streamydb.records import Source, dead_letter, encode_dead_letter
 from streamydb.records.begins import EVERYWHERE
 from streamydb.records.rulings import Fault, TooLate, UnruledFaults
@@ -42,8 +42,8 @@ def test_rulings_are_adopted_fenced_and_read(bootstrap: str, database: str, tmp_
     assert topic.rulings().faults == rulings(client, database, log).faults == [old, fault]
     assert other.refresh() == 2
 
-    assert note_told(tmp_path, client, database) == EarlierRulings(0, {}, {0: 0})
-    desk = Desk(other, client, database, note_told(tmp_path, client, database))
+    assert executed_before(tmp_path, client, database) == ExecutedBefore(0, {}, {0: 0})
+    desk = FaultHandler(other, client, database, executed_before(tmp_path, client, database))
     messages = [f"x.UnruledFaults: {UnruledFaults([late])}"]
     result = b'{"id":"t","seq":3,"status":"committed","source":{"partition":0,"offset":9}}'
     producer.produce(names.results, result)

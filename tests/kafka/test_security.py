@@ -19,28 +19,18 @@ from typer.testing import CliRunner
 from streamydb.cli import app
 from streamydb.errors import SnapshotError
 from streamydb.kafka import TopicNames, TopicsError, check, create, delete
-from streamydb.kafka.admin import answers
+from streamydb.kafka.admin import answers, drop_before
 from streamydb.kafka.appender import TopicAppender
-from streamydb.kafka.appends import AppendError
-from streamydb.kafka.changes import KafkaSource
-from streamydb.kafka.clients import (
-    FOLLOWING,
-    LOG,
-    ContactedProducer,
-    administrator,
-    appender,
-    reader,
-)
+from streamydb.kafka.changes import KafkaSource, SourceError
+from streamydb.kafka.clients import FOLLOWING, LOG, KafkaAppender, administrator, appender, reader
 from streamydb.kafka.connection import RefusedError
 from streamydb.kafka.creation import add_shared, existing
 from streamydb.kafka.errors import KafkaUnavailableError
-from streamydb.kafka.producer import Producer
+from streamydb.kafka.producer import AppendError, Producer
 from streamydb.kafka.reader import ReadingError, TopicReader
 from streamydb.kafka.receiving import spans
 from streamydb.kafka.results import ResultReader
 from streamydb.kafka.roles import apply
-from streamydb.kafka.source import SourceError
-from streamydb.kafka.upkeep import drop_before
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.settings import Settings
 from streamydb.testing.database import wait_for
@@ -328,12 +318,12 @@ class TestRefusals:
         with pytest.raises(SourceError, match="does not exist"):
             source.describe()
 
-    @pytest.mark.parametrize("serve", [ContactedProducer.flush, ContactedProducer.poll])
+    @pytest.mark.parametrize("serve", [KafkaAppender.flush, KafkaAppender.poll])
     def test_what_ends_an_appender_is_told_whichever_call_hears_of_it(
         self,
         secured: Secured,
         as_role: Callable[[str], Settings],
-        serve: Callable[[ContactedProducer, float], int],
+        serve: Callable[[KafkaAppender, float], int],
     ) -> None:
         database = as_role("client").database
         topic = TopicNames(database).transactions
@@ -341,7 +331,7 @@ class TestRefusals:
         producer = appender(connection, LOG)
         fates: list[KafkaError] = []
         producer.produce(topic, b"{}", on_delivery=lambda error, _: fates.append(error))
-        said = producer.contact
+        said = producer.connections
 
         def ended() -> bool:
             serve(producer, 1)

@@ -12,17 +12,17 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from streamydb.kafka import TopicNames, create, describe, grow
-from streamydb.kafka.appends import (
+from streamydb.kafka.producer import (
     Appended,
     AppendError,
     AppendUnknownError,
+    Producer,
     TransactionRefusedError,
 )
-from streamydb.kafka.producer import Producer
 from streamydb.kafka.results import ResultReader, ResultTimeoutError
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.local.broker import EmbeddedBroker
-from streamydb.pipeline import marker_session
+from streamydb.pipeline import markers
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.records import Marker, decode_marker
 from streamydb.records.result import Duplicate
@@ -316,7 +316,7 @@ class TestMarkerLoop:
     def test_every_transaction_is_released_and_then_nothing_is_written(
         self, bootstrap: str, database: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(marker_session, "REFRESH_S", 1.0)
+        monkeypatch.setattr(markers, "REFRESH_S", 1.0)
         settings = settings_of(bootstrap, database, 3)
         with Producer(settings) as producer, MarkerLoop(settings) as loop:
             for number in range(5):
@@ -333,7 +333,7 @@ class TestMarkerLoop:
     def test_one_partition_gets_no_marker(
         self, bootstrap: str, database: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(marker_session, "REFRESH_S", 1.0)
+        monkeypatch.setattr(markers, "REFRESH_S", 1.0)
         settings = settings_of(bootstrap, database)
         with Producer(settings) as producer, MarkerLoop(settings) as loop:
             producer.append(put(1))

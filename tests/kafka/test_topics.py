@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from msgspec.structs import replace
 
 from streamydb.kafka import (
-    Founding,
+    FoundingFacts,
     TopicNames,
     TopicsError,
     add_shared,
@@ -210,18 +210,18 @@ def test_what_it_was_founded_with_stays(client: Client, database: str) -> None:
     create(client, database, partitions=2)
     log, changes = log_id(client, database), changes_begun(client, database)
     assert [*changes.values()] == [4]
-    founded = Founding(log=log, partitions=2, changes=changes)
+    founded = FoundingFacts(log=log, partitions=2, changes=changes)
     assert recall(client, database, log) == founded
-    asked = Founding(log=log, partitions=5, id_window=7, changes=dict.fromkeys(changes, 5))
+    asked = FoundingFacts(log=log, partitions=5, id_window=7, changes=dict.fromkeys(changes, 5))
     assert record(client, database, asked) == replace(founded, id_window=7)
     places = Begins({"a rule": {0: 4}}), Begins({"a rule": {0: 9}, "another": {}})
     for begins in places:
-        record(client, database, Founding(log=log, begins=begins))
+        record(client, database, FoundingFacts(log=log, begins=begins))
     assert recall(client, database, log).begins == Begins({"a rule": {0: 4}, "another": {}})
     grow(client, database, 3)
     create(client, database, partitions=3)
     assert recall(client, database, log).partitions == 2
-    assert recall(client, database, "another") == Founding(log="another")
+    assert recall(client, database, "another") == FoundingFacts(log="another")
 
 
 def test_a_log_of_an_earlier_release_is_noted_before_it_grows(
@@ -233,7 +233,7 @@ def test_a_log_of_an_earlier_release_is_noted_before_it_grows(
         future.result(30)
     wait_for(lambda: existing(client, [names.founding]) == [], "the topic to be gone")
     log = log_id(client, database)
-    assert recall(client, database, log) == Founding(log=log)
+    assert recall(client, database, log) == FoundingFacts(log=log)
     assert check(client, database) == [], "nobody knows what the changes began with"
     grow(client, database, 3)
     assert recall(client, database, log).partitions == 1

@@ -14,10 +14,10 @@ import pytest
 from streamydb.errors import ConfigurationError
 from streamydb.kafka import foundation as topic
 from streamydb.kafka.admin import TopicDescription
-from streamydb.kafka.foundation import FACTS, Founding
+from streamydb.kafka.appender import TopicAppender
+from streamydb.kafka.foundation import FACTS, FoundingFacts
 from streamydb.kafka.names import TopicNames
-from streamydb.pipeline.foundation import founded
-from streamydb.pipeline.record import read_record, recorded_config, require_same_log
+from streamydb.pipeline.record import founded, read_record, recorded_config, require_same_log
 from streamydb.records import begins
 from streamydb.records.begins import Begins
 from streamydb.records.control import Following, encode_message
@@ -58,24 +58,28 @@ class Database:
 
     def _let_others_write(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Another start may record its facts between a look at the topic and the writing."""
-        append = topic._append
+        append = TopicAppender.append
 
-        def late(*given: Any) -> None:
+        def late(*given: Any, **beside: Any) -> None:
             if self.dice.random() < 0.2:
                 facts = {name: self.dice.choice(CHOICES[name]) for name in FACTS}
                 self._record({**facts, "partitions": min(facts["partitions"], self.partitions)})
-            append(*given)
+            append(*given, **beside)
 
-        monkeypatch.setattr(topic, "_append", late)
+        monkeypatch.setattr(TopicAppender, "append", late)
 
     def _noise(self) -> None:
         """Records of another log, and such as nobody understands."""
-        for value in (b"no json", b"", msgspec.json.encode(Founding(log="gone", partitions=9))):
+        for value in (
+            b"no json",
+            b"",
+            msgspec.json.encode(FoundingFacts(log="gone", partitions=9)),
+        ):
             if self.dice.random() < 0.5:
                 self.kafka.append(NAMES.founding, 0, value)
 
     def _record(self, facts: dict[str, Any]) -> None:
-        self.kafka.append(NAMES.founding, 0, msgspec.json.encode(Founding(log="log", **facts)))
+        self.kafka.append(NAMES.founding, 0, msgspec.json.encode(FoundingFacts(log="log", **facts)))
 
     def checkpoint(self) -> Path:
         """A new one or one of before."""

@@ -30,9 +30,8 @@ from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.local import shard_files
 from streamydb.local.shard_files import LmdbValues, shard_folder
 from streamydb.pipeline import arrow_batches, hosts, spool
-from streamydb.pipeline.exchange import Exchange, Given
-from streamydb.pipeline.routes import spark_hash, tokens
-from streamydb.pipeline.spool import Spool, SpoolError, SpoolWriter
+from streamydb.pipeline.arrow_batches import spark_hash, tokens
+from streamydb.pipeline.spool import BlockExchange, Spool, SpoolError, SpoolWriter, TaskBlocks
 from streamydb.pipeline.stateful import Stateful
 from streamydb.planner import conflicts
 from streamydb.txn_processor import outputs as o
@@ -186,9 +185,10 @@ class Hosted(sim.Cluster):
         self._maybe_crash(calm=calm)
 
     def _step(self, *, at_once: bool) -> hosts.ShardStep:
-        return hosts.ShardStep(
-            self.config, str(self.local), self.life, spool=self.spool, at_once=at_once
-        )
+        return hosts.ShardStep(self._stage(), str(self.local), self.life, at_once=at_once)
+
+    def _stage(self) -> hosts.StageSettings:
+        return hosts.StageSettings(self.config, PARTITIONS, MODULES, self.rulings, self.spool)
 
     def _parsed(self, batch: Any) -> Iterator[dict[str, Any]]:
         """The blocks of all tasks that read; with one shard, there is one task."""
@@ -205,7 +205,7 @@ class Hosted(sim.Cluster):
         if self.config.shards == 1:
             tasks = [[row for rows in tasks for row in rows]]
         for rows in tasks:
-            parser = hosts.Parser(self.config, self.rulings, self.spool)
+            parser = hosts.Parser(self._stage())
             for made in parser(self._batches(rows, _INPUT)):
                 yield from made.to_pylist()
 
@@ -245,15 +245,16 @@ class Hosted(sim.Cluster):
 
     def _outputs(self, number: int, granted: _Rows, gathered: State) -> Iterator[_Rows]:
         """The records of one executing partition, a batch at a time."""
-        rest = self.config, PARTITIONS, MODULES, self.rulings, self.spool
         if self.single:
-            rows = self._stateful(Stateful(hosts.GatherStep(*rest)), gathered, number, granted)
+            rows = self._stateful(
+                Stateful(hosts.GatherStep(self._stage())), gathered, number, granted
+            )
             made: Iterable[pa.RecordBatch] = self._batches(rows, _BLOCKS)
         else:
             blocks = [{name: row[name] for name in _BLOCKS.names} for row in granted]
-            made = hosts.Executor(*rest)(self._batches(blocks, _BLOCKS))
+            made = hosts.Executor(self._stage())(self._batches(blocks, _BLOCKS))
         if self.single or self.config.shards > 1:
-            made = hosts.Explode(self.config, self.spool)(made)
+            made = hosts.Explode(self._stage())(made)
         for batch in made:
             yield batch.to_pylist()
 
@@ -288,9 +289,7 @@ class Hosted(sim.Cluster):
     def _give_and_take(self, number: int, granted: _Rows, found: list[_Rows]) -> None:
         """Add the records of one of these tasks, until it fails."""
         blocks = [{name: row[name] for name in _BLOCKS.names} for row in granted]
-        executor = hosts.ExchangingExecutor(
-            self.config, PARTITIONS, MODULES, self.rulings, self.spool
-        )
+        executor = hosts.ExchangingExecutor(self._stage())
         with mock.patch.object(hosts, "task_number", return_value=number):
             batches = executor(self._batches(blocks, _BLOCKS))
             found.extend(batch.to_pylist() for batch in batches)
@@ -332,10 +331,10 @@ def hosted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
         with parts, runs, few, slow, whole, many:
             return run.run_seed(seed, RECORDS, large=0.0)
 
-    def would_wait(_: Exchange) -> None:
+    def would_wait(_: BlockExchange) -> None:
         raise _WouldWaitError
 
-    monkeypatch.setattr(Exchange, "_require_query", would_wait)
+    monkeypatch.setattr(BlockExchange, "_require_query", would_wait)
     monkeypatch.setattr(run, "Cluster", Here)
     monkeypatch.setattr(sim, "MemoryBlobs", State)
     yield seeded
@@ -361,16 +360,16 @@ def test_the_hosts_write_what_the_oracle_says(seed: int, hosted: Callable[[int],
 def test_faults_of_the_hosts_are_caught(
     what: str, hosted: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    to = Given.to
+    to = TaskBlocks.to
     if what == "a part of a blob is lost":
         get = hosts.SparkBlobs.get
         monkeypatch.setattr(hosts.SparkBlobs, "get", lambda self, name: (
             None if name.startswith("values/") else get(self, name)
         ))  # fmt: skip
     elif what == "a block that was given is lost":
-        monkeypatch.setattr(Given, "to", lambda *args: to(*args)[1:])
+        monkeypatch.setattr(TaskBlocks, "to", lambda *args: to(*args)[1:])
     elif what == "what a task was given twice counts twice":
-        monkeypatch.setattr(Given, "to", lambda *args: to(*args) * 2)
+        monkeypatch.setattr(TaskBlocks, "to", lambda *args: to(*args) * 2)
     elif what == "a file is forgotten early":
         monkeypatch.setattr(Spool, "forget_earlier", _forget_all)
     else:
@@ -389,7 +388,7 @@ def _elsewhere(block_rows: Any, rows: list[tuple[int, int, bytes]], count: int) 
 @pytest.mark.no_proof
 def test_a_block_that_came_elsewhere_stops_the_batch(tmp_path: Path) -> None:
     config = ShardConfig("sim", "elsewhere", 2, 1, 100)
-    processor = Stateful(hosts.ShardStep(config, str(tmp_path), Life("first")))
+    processor = Stateful(hosts.ShardStep(hosts.StageSettings(config), str(tmp_path), Life("first")))
     state: Any = State()
     processor.init(state)
     row = Row(token=tokens(2)[1], dest=1, seq=0, block=b"")

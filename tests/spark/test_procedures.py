@@ -8,7 +8,7 @@ import pytest
 
 from streamydb.errors import ModuleMissing
 from streamydb.local.module_folder import FolderModules, file_name
-from streamydb.pipeline.failures import explain
+from streamydb.pipeline.run import explain
 from streamydb.testing.database import Database, wait_for
 from tests.support.programs import (
     deploy_bank,

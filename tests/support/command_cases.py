@@ -27,8 +27,7 @@ from streamydb.cli.sql_prompt import Prompt
 from streamydb.client.verification import verify
 from streamydb.kafka.presence import heard
 from streamydb.local.folder import DatabaseFolder
-from streamydb.pipeline.standby.handover import Standbys
-from streamydb.pipeline.standby.pause import TimedVerdict, longest_pause
+from streamydb.pipeline.standby.handover import Standbys, TimedVerdict, longest_pause
 from streamydb.records.control import Beat, Following
 from streamydb.testing.clients import MemoryHost
 from streamydb.verify.oracle.core import Oracle

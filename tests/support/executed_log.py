@@ -10,7 +10,7 @@ import pytest
 
 from streamydb.cli.target import Target
 from streamydb.kafka import producer, results
-from streamydb.kafka.appends import Appended, encode
+from streamydb.kafka.producer import Appended, encode
 from streamydb.records import Result, decode_result
 from streamydb.verify.oracle.core import Oracle
 

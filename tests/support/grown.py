@@ -19,7 +19,7 @@ import pytest
 from streamydb.cli.target import Target
 from streamydb.constraints.locks import relocked
 from streamydb.kafka import connection
-from streamydb.kafka.foundation import Founding
+from streamydb.kafka.foundation import FoundingFacts
 from streamydb.kafka.names import TopicNames
 from streamydb.local.module_folder import file_name
 from streamydb.procedures.modules import MemoryModules, compile_module, hash_of
@@ -151,7 +151,7 @@ class Grown:
             self.kafka.create(name)
             self.kafka.ids[name] = f"id of {name}"
         log = self.kafka.ids[NAMES.transactions]
-        facts = Founding(log=log, begins=EVERYWHERE, partitions=1)
+        facts = FoundingFacts(log=log, begins=EVERYWHERE, partitions=1)
         self.kafka.append(NAMES.founding, 0, encoded(facts), b"founding")
         self.kafka.append(NAMES.rulings, 0, encode_ruling(Adopted(log=log)))
 

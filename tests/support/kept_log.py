@@ -34,7 +34,7 @@ from streamydb.backup.pieces import LogSource
 from streamydb.backup.start import START, Beginning, begin
 from streamydb.backup.state import StateDescription
 from streamydb.columns.digest import StateDigest
-from streamydb.kafka.foundation import Founding
+from streamydb.kafka.foundation import FoundingFacts
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.local.file_lock import write_whole
@@ -106,7 +106,7 @@ class Kept:
             NAMES.founding,
         ):
             self.kafka.create(topic)
-        facts = Founding(log="log", begins=EVERYWHERE)
+        facts = FoundingFacts(log="log", begins=EVERYWHERE)
         self.kafka.append(NAMES.founding, 0, msgspec.json.encode(facts), b"founding")
         self.kafka.create(NAMES.transactions, self.made.config.partitions)
         self.kafka.ids |= {

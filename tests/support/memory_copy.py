@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from streamydb.kafka.connect import CopiedRecord
-from streamydb.kafka.connect.errors import ConnectError
+from streamydb.kafka.connect.core import ConnectError
 from streamydb.records.connect import ConnectPlace
 
 __all__ = ["FailingError", "MemoryCopy"]

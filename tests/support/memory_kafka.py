@@ -30,7 +30,7 @@ from streamydb.backup import restore
 from streamydb.kafka import admin, clients, librdkafka
 from streamydb.kafka.admin import EARLIEST, HIGHEST, LATEST
 from streamydb.kafka.columns import RecordColumns
-from streamydb.kafka.librdkafka import Failure, Taken
+from streamydb.kafka.librdkafka import ConsumedRecords, ReadFailure
 from streamydb.kafka.names import TopicNames
 
 __all__ = ["CONNECTION", "Died", "MemoryKafka", "Partition", "Record"]
@@ -166,10 +166,10 @@ class MemoryKafka:
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Be the cluster that production's clients talk to."""
-        monkeypatch.setattr(clients, "ContactedConsumer", lambda given: _Consumer(self, given))
+        monkeypatch.setattr(clients, "KafkaReader", lambda given: _Consumer(self, given))
         monkeypatch.setattr(librdkafka, "ColumnReader", lambda *_, **__: _Columns(self))
-        monkeypatch.setattr(clients, "ContactedProducer", lambda *_, **__: _Producer(self))
-        monkeypatch.setattr(clients, "ContactedAdmin", lambda *_, **__: _Admin(self))
+        monkeypatch.setattr(clients, "KafkaAppender", lambda *_, **__: _Producer(self))
+        monkeypatch.setattr(clients, "KafkaAdministrator", lambda *_, **__: _Admin(self))
         monkeypatch.setattr(admin, "_POLL_S", 0.0)
         monkeypatch.setattr(restore, "add_shared", self._add_shared)
 
@@ -190,7 +190,7 @@ class _Client:
 
     def __init__(self, kafka: MemoryKafka) -> None:
         self.kafka = kafka
-        self.contact = SimpleNamespace(refusal=None, last=None)
+        self.connections = SimpleNamespace(refusal=None, last=None)
 
     def list_topics(self, topic: str | None = None, **_: float) -> Any:
         self.kafka.may_die()
@@ -310,12 +310,12 @@ class _Columns(_Client):
     def assign(self, topic: str, positions: Mapping[int, int]) -> None:
         self._consumer.assign([TopicPartition(topic, n, at) for n, at in positions.items()])
 
-    def take(self, *_: float) -> Taken:
+    def take(self, *_: float) -> ConsumedRecords:
         found = self._consumer.consume()
         if not found:
             self.kafka.pause()
-        failed = [Failure(each.fault, each.number, each.at) for each in found if each.fault]
-        return Taken(RecordColumns.of([each for each in found if not each.fault]), failed)
+        failed = [ReadFailure(each.fault, each.number, each.at) for each in found if each.fault]
+        return ConsumedRecords(RecordColumns.of([each for each in found if not each.fault]), failed)
 
     def close(self) -> None:
         return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from streamydb.kafka.changes import ChangesExpiredError, FetchedRecords, TopicSpan, TopicState
 from streamydb.kafka.columns import RecordColumns
-from streamydb.kafka.source import ChangesExpiredError, Fetched, Topic, TopicSpan
 from tests.support.memory_kafka import Partition, Record
 
 __all__ = ["MemorySource", "MemoryTopic"]
@@ -55,7 +55,7 @@ class MemoryTopic:
 
 
 class MemorySource:
-    """Reads a `MemoryTopic`; a `streamydb.kafka.source.ChangesTopic`.
+    """Reads a `MemoryTopic`; a `streamydb.kafka.changes.ChangesTopic`.
 
     Attributes:
         positions: per partition, the next offset.
@@ -71,15 +71,15 @@ class MemorySource:
         self._take = take
         self.positions: dict[int, int] = {}
 
-    def describe(self) -> Topic:
+    def describe(self) -> TopicState:
         """The topic as it is now."""
-        return Topic(self._topic.topic_id, self._topic.compacted, self._topic.spans)
+        return TopicState(self._topic.topic_id, self._topic.compacted, self._topic.spans)
 
     def assign(self, positions: Mapping[int, int]) -> None:
         """Read each partition from its position on."""
         self.positions = dict(positions)
 
-    def fetch(self, timeout_s: float) -> Fetched:
+    def fetch(self, timeout_s: float) -> FetchedRecords:
         """Return the records that ``take`` lets through; never wait.
 
         Raises:
@@ -100,7 +100,7 @@ class MemorySource:
                 self.positions[number] = taken[-1].at + 1
             if len(taken) == len(left) and self.positions[number] < high:
                 self.positions[number] = ends[number] = high
-        return Fetched(RecordColumns.of(found), ends)
+        return FetchedRecords(RecordColumns.of(found), ends)
 
     def close(self) -> None:
         """Read no more."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streamydb.pipeline.standby.actions import Action, Play, Say
-from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.core import ElectionMember
+from streamydb.pipeline.standby.position import Action, SendMessage, SetRole
 from streamydb.records.control import Message
 
 __all__ = ["Room"]
@@ -16,9 +16,9 @@ class Room:
         """Members by name; True: as a standby."""
         self.now = 0
         self.said: list[Message] = []
-        self.roles: dict[str, list[Play]] = {name: [] for name in standby}
+        self.roles: dict[str, list[SetRole]] = {name: [] for name in standby}
         self.members = {
-            name: Member("log", f"id-{name}", name, standby=wanted)
+            name: ElectionMember("log", f"id-{name}", name, standby=wanted)
             for name, wanted in standby.items()
         }
         self.down: set[str] = set()
@@ -29,9 +29,9 @@ class Room:
 
     def do(self, name: str, actions: list[Action]) -> None:
         for action in actions:
-            if isinstance(action, Play):
+            if isinstance(action, SetRole):
                 self.roles[name].append(action)
-            elif isinstance(action, Say):
+            elif isinstance(action, SendMessage):
                 self.said.append(action.message)
                 for other, member in self.members.items():
                     if (other not in self.down and member.role != "starting") or other == name:

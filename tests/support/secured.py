@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from streamydb.local.broker import EmbeddedBroker, find_broker
-from streamydb.local.broker.record import write_record
+from streamydb.local.broker.embedded import write_record
 from streamydb.local.file_lock import file_lock, write_whole
 from streamydb.settings import Settings
 

@@ -14,7 +14,7 @@ from streamydb.facade.about import About, PipelineMessages
 from streamydb.facade.answer import Answer, unkept_json
 from streamydb.facade.queries import NoQuery
 from streamydb.kafka.digests import ShardDigests
-from streamydb.kafka.presence import Seen
+from streamydb.kafka.presence import PresentPipeline
 from streamydb.local.folder import PipelineStatus
 from streamydb.records.gears import GearStatus
 
@@ -46,7 +46,7 @@ class _Here(msgspec.Struct, kw_only=True):
 class _Report(msgspec.Struct, kw_only=True):
     database: str
     here: list[_Here]
-    heard: list[Seen] | None
+    heard: list[PresentPipeline] | None
     digests: list[ShardDigests] | None
     why: list[str]
 

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+from confluent_kafka import KafkaError, KafkaException
 from prometheus_client import CollectorRegistry, Gauge
 
-from streamydb.kafka.connect.core import CopiedRecord, PartitionCopy
-from streamydb.kafka.connect.errors import ConnectError
+from streamydb.kafka.clients import COPY, KafkaAppender, appender
+from streamydb.kafka.connect.core import ConnectError, CopiedRecord, PartitionCopy
+from streamydb.kafka.connection import KafkaRetry, StopRequestedError
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.patience import Patience, StopRequestedError
+from streamydb.kafka.reader import TopicMissingError, TopicReader
 from streamydb.kafka.strangers import ChangeRecords
-from streamydb.records.connect import ConnectPlace
+from streamydb.records.connect import ConnectPlace, decode_place, encode_place
 
 if TYPE_CHECKING:
-    from streamydb.kafka.source import ChangesTopic, Topic
+    from confluent_kafka import Message
 
-__all__ = ["Copier", "CopyTopic", "registry_of"]
+    from streamydb.kafka.changes import ChangesTopic, TopicState
 
 _POLL_S: Final = 0.2
 
@@ -92,11 +94,11 @@ class Copier:
         Raises:
             StreamyError: as `step`, but for what passes.
         """
-        patience = Patience(stop.wait, addresses=addresses)
+        retry = KafkaRetry(stop.wait, addresses=addresses)
         try:
             while not stop.is_set():
                 with suppress(StopRequestedError):
-                    patience.ask(partial(self.step, _POLL_S), look=self._parts is None)
+                    retry.call(partial(self.step, _POLL_S), look=self._parts is None)
         finally:
             self.close()
 
@@ -122,7 +124,7 @@ class Copier:
         _log.info("copying %s from %s", self._name.changes, positions)
         return {number: PartitionCopy(number, place) for number, place in known.items()}
 
-    def _check(self, topic: Topic, number: int, place: ConnectPlace) -> None:
+    def _check(self, topic: TopicState, number: int, place: ConnectPlace) -> None:
         """Refuse changes that are others, or that lack the next records."""
         if place.topic != topic.topic_id:
             raise ConnectError(
@@ -150,3 +152,156 @@ def registry_of(copier: Copier) -> CollectorRegistry:
     seq = Gauge("streamydb_connect_seq", "Last seq that has been copied", registry=registry)
     seq.set_function(lambda: copier.seq)
     return registry
+
+
+HEADER: Final = "streamydb"
+"""The header with the place, of every record."""
+
+NUL_HEADER: Final = "streamydb-nul"
+"""The header of records whose key has a character U+0000, so that a sink can leave them out."""
+
+_WINDOW_RECORDS: Final = 100
+"""Records at the end of a partition that are looked at first; then ever more, until one has come:
+Kafka's control records have offsets, too.
+"""
+
+_COMMITTED: Final = {"isolation.level": "read_committed"}
+_TIMEOUT_S: Final = 60.0
+_FULL_S: Final = 0.1
+
+_FENCED: Final = {
+    KafkaError._FENCED,  # noqa: SLF001 - its public name
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+}
+
+
+def writer_of(database: str) -> str:
+    """Return the id of the copy's Kafka transactions; a new writer with it shuts out the last."""
+    return f"streamydb-connect-{database}"
+
+
+def last_copied(connection: Mapping[str, str], database: str) -> int | None:
+    """Return the seq of the last change that was copied; 0: the copy is empty, None: there is none.
+
+    Raises:
+        ConnectError: somebody else has written a record.
+        ReadingError: Kafka does not answer, or refuses.
+    """
+    committed = {**connection, **_COMMITTED}
+    try:
+        with TopicReader(committed, TopicNames(database).connect) as reader:
+            places = _last_places(reader).values()
+    except TopicMissingError:
+        return None
+    return max((place.seq for place in places if place is not None), default=0)
+
+
+class KafkaCopy:
+    """A `streamydb.kafka.connect.copier.CopyTopic` on Kafka."""
+
+    def __init__(self, connection: Mapping[str, str], database: str) -> None:
+        self._connection = connection
+        self._topic = TopicNames(database).connect
+        self._kind = {**COPY, "transactional.id": writer_of(database)}
+        self._producer: KafkaAppender | None = None
+
+    def begin(self) -> dict[int, ConnectPlace | None]:
+        """Shut out every other writer; return each partition's last place, None where it is empty.
+
+        Raises:
+            ConnectError: there is no such topic.
+            ReadingError: Kafka does not answer.
+        """
+        self.close()
+        with TopicReader({**self._connection, **_COMMITTED}, self._topic) as reader:
+            try:
+                reader.partitions()
+            except TopicMissingError as error:
+                raise ConnectError(
+                    f"there is no topic {self._topic}: `streamydb create --connect` makes it"
+                ) from error
+            producer = self._producer = appender(self._connection, self._kind, self._topic)
+            with _explained(self._topic):
+                producer.init_transactions(_TIMEOUT_S)
+            return _last_places(reader)
+
+    def append(self, records: Sequence[CopiedRecord]) -> None:
+        """Append all of these or none.
+
+        Raises:
+            ConnectError: another writer has begun, or Kafka does not take them.
+        """
+        producer = self._producer
+        if producer is None:
+            raise ConnectError(f"nothing can be appended to {self._topic} before it has begun")
+        with _explained(self._topic):
+            producer.begin_transaction()
+            for record in records:
+                self._put(producer, record)
+            producer.commit_transaction(_TIMEOUT_S)
+
+    def close(self) -> None:
+        """Append no more."""
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer = None
+
+    def _put(self, producer: KafkaAppender, record: CopiedRecord) -> None:
+        """Queue a record; wait while the queue is full."""
+        headers: dict[str, str | bytes | None] = {HEADER: encode_place(record.place)}
+        if record.has_nul:
+            headers[NUL_HEADER] = b"key"
+        while True:
+            try:
+                producer.produce(
+                    self._topic, record.value, record.key, record.partition, headers=headers
+                )
+            except BufferError:
+                producer.poll(_FULL_S)
+            else:
+                return
+
+
+@contextmanager
+def _explained(topic: str) -> Iterator[None]:
+    """Raise an error of ours for one of Kafka's.
+
+    Where a new attempt may help, its cause is a TimeoutError, by which `KafkaRetry` goes on trying.
+    """
+    try:
+        yield
+    except KafkaException as fault:
+        error = fault.args[0]
+        if error.code() in _FENCED:
+            raise ConnectError(
+                f"another `streamydb connect` writes {topic} now; this one has ended"
+            ) from fault
+        again = error.retriable() or error.txn_requires_abort() or error.fatal()
+        what = f"{topic} took no records: {error.str()}"
+        raise ConnectError(what) from (TimeoutError() if again else fault)
+
+
+def _last_places(reader: TopicReader) -> dict[int, ConnectPlace | None]:
+    spans = reader.spans()
+    places: dict[int, ConnectPlace] = {}
+    for message in reader.backwards(spans, _WINDOW_RECORDS, places):
+        places[message.partition() or 0] = _place_of(message)
+    return {number: places.get(number) for number in spans}
+
+
+def _place_of(message: Message) -> ConnectPlace:
+    """The place in a record's header.
+
+    Raises:
+        ConnectError: it has none.
+    """
+    value = dict(message.headers() or ()).get(HEADER)
+    try:
+        return decode_place(value if isinstance(value, bytes) else b"")
+    except ValueError as fault:
+        raise ConnectError(
+            f"the record at offset {message.offset()} of {message.topic()}-{message.partition()} "
+            f"has no header {HEADER}: somebody else has written it, and sinks may have taken it. "
+            "Delete the topic, and make it anew: `streamydb create --connect`"
+        ) from fault

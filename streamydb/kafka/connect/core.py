@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from streamydb.errors import StreamyError
 from streamydb.records import Change, ChangeName, Resolved, change_name
 from streamydb.records.connect import ConnectPlace, connect_key, connect_value
 
-__all__ = ["CopiedRecord", "PartitionCopy"]
+
+class ConnectError(StreamyError):
+    """The copy is missing, has another writer, or is that of other changes."""
 
 
 class CopiedRecord(NamedTuple):
@@ -43,7 +46,6 @@ class PartitionCopy:
     """
 
     def __init__(self, partition: int, place: ConnectPlace) -> None:
-        """Go on after ``place``."""
         self._partition = partition
         self._place = place
         self.resolved = place.seq

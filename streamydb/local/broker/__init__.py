@@ -10,10 +10,16 @@ promised on a crash of the machine is what one Kafka replica promises.
 from __future__ import annotations
 
 from streamydb.local.broker.cluster import CLUSTER_BROKERS, EmbeddedCluster
-from streamydb.local.broker.detached import find_broker, start_detached, stop_detached
-from streamydb.local.broker.embedded import BrokerError, EmbeddedBroker, answers
+from streamydb.local.broker.embedded import (
+    BrokerError,
+    BrokerRecord,
+    EmbeddedBroker,
+    answers,
+    find_broker,
+    start_detached,
+    stop_detached,
+)
 from streamydb.local.broker.ports import free_port
-from streamydb.local.broker.record import BrokerRecord
 
 __all__ = [
     "CLUSTER_BROKERS",

@@ -16,8 +16,6 @@ from streamydb.local.broker import config
 from streamydb.local.broker.embedded import EmbeddedBroker
 from streamydb.local.broker.ports import free_port
 
-__all__ = ["CLUSTER_BROKERS", "EmbeddedCluster", "member_properties"]
-
 CLUSTER_BROKERS: Final = 3
 """Brokers of a cluster: the fewest of which one may be lost."""
 
@@ -106,7 +104,6 @@ class EmbeddedCluster:
             broker.kill()
 
     def __enter__(self) -> Self:
-        """Start it, unless it runs."""
         try:
             return self.start()
         except BaseException:
@@ -114,12 +111,10 @@ class EmbeddedCluster:
             raise
 
     def __exit__(self, *_error: object) -> None:
-        """End it."""
         self.stop()
 
 
 def _another(taken: set[int]) -> int:
-    """Return a free port that was not returned before."""
     port = free_port()
     while port in taken:
         port = free_port()

@@ -9,18 +9,6 @@ from pathlib import Path
 
 from streamydb.errors import ConfigurationError
 
-__all__ = [
-    "BROKER_PROPERTIES",
-    "HEAP_MB_DEFAULT",
-    "SMALL_HEAP_MB",
-    "START_S_DEFAULT",
-    "cluster_id",
-    "jvm_options",
-    "log4j_configuration",
-    "parse_properties",
-    "server_properties",
-]
-
 HEAP_MB_DEFAULT = 1024
 """The broker's largest heap; Kafka itself lives in the page cache, not in the heap."""
 
@@ -120,11 +108,8 @@ def server_properties(
 ) -> str:
     """Return the broker's `server.properties`.
 
-    Args:
-        data: the folder of the log.
-        port: where clients connect, on 127.0.0.1.
-        controller_port: where the broker finds its own controller, on 127.0.0.1.
-        extra: properties that win over all others.
+    ``port``: where clients connect, on 127.0.0.1. ``controller_port``: where the broker finds its
+    own controller, on 127.0.0.1. ``extra``: properties that win over all others.
     """
     here = {
         "log.dirs": str(data),
@@ -142,13 +127,13 @@ def parse_properties(text: str) -> dict[str, str]:
     Raises:
         ConfigurationError: what follows a `\u` is no number.
     """
-    found = {}
+    properties = {}
     for line in _logical_lines(text):
         name = _NAME.match(line)
         end = 0 if name is None else name.end()
         value = _SEPARATOR.sub("", line[end:], count=1)
-        found[_unescape(line[:end])] = _unescape(value)
-    return found
+        properties[_unescape(line[:end])] = _unescape(value)
+    return properties
 
 
 def _logical_lines(text: str) -> Iterator[str]:

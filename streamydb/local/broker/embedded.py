@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
@@ -17,12 +19,55 @@ from streamydb.local import class_data
 from streamydb.local import jars as jar_cache
 from streamydb.local.broker import config
 from streamydb.local.broker.ports import accepts, authority, free_port, is_free
-from streamydb.local.broker.record import BrokerRecord
+from streamydb.local.file_lock import file_lock, write_whole
 from streamydb.local.java import find_java
-from streamydb.local.launcher import LocalProcess, wait_until
-from streamydb.local.trimming import few_arenas
+from streamydb.local.launcher import Birth, LocalProcess, end, process_of, wait_until
+from streamydb.local.own_process import few_arenas
 
-__all__ = ["BrokerError", "EmbeddedBroker", "answers"]
+_RECORD = "broker.json"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRecord:
+    """A started broker.
+
+    Attributes:
+        pid: its process id, which is its process group's id too.
+        created: when that process was created, in seconds since 1970, as psutil tells it.
+        bootstrap: the address for clients, "127.0.0.1:<port>".
+        log: its log file.
+        since_boot: when the process was created, as `Birth` has it.
+    """
+
+    pid: int
+    created: float
+    bootstrap: str
+    log: str
+    since_boot: str = ""
+
+    @property
+    def birth(self) -> Birth:
+        """The beginning of the process."""
+        return Birth(self.created, self.since_boot)
+
+
+def write_record(home: Path, record: BrokerRecord) -> None:
+    """Write `<home>/broker.json`."""
+    write_whole(home / _RECORD, json.dumps(asdict(record), indent=1).encode() + b"\n")
+
+
+def read_record(home: Path) -> BrokerRecord | None:
+    """Return the record of `home`, None if there is none or it cannot be read."""
+    try:
+        return BrokerRecord(**json.loads((home / _RECORD).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def remove_record(home: Path) -> None:
+    """Remove the record of `home`, if there is one."""
+    (home / _RECORD).unlink(missing_ok=True)
+
 
 _MAIN = "kafka.Kafka"
 _FORMAT = "kafka.tools.StorageTool"
@@ -287,23 +332,89 @@ class EmbeddedBroker:
     def _failure(self, what: str) -> str:
         lines = self._logged()
         telling = [line for line in lines if re.search(r" (ERROR|FATAL) |Error:|Exception:", line)]
-        shown = "\n".join(f"  {line[:300]}" for line in (telling or lines)[-8:])
+        log_end = "\n".join(f"  {line[:300]}" for line in (telling or lines)[-8:])
         return (
             f"The embedded broker {what} ({self.bootstrap}). Its log is {self.log_file}; it ends:\n"
-            f"{shown}\nIs the disk full, or does another broker use {self._folder}?"
+            f"{log_end}\nIs the disk full, or does another broker use {self._folder}?"
         )
 
 
 def answers(bootstrap: str | Mapping[str, str], *, timeout_s: float = 5.0) -> bool:
     """Tell whether a broker answers a metadata request within `timeout_s` s.
 
-    Args:
-        bootstrap: its address, or the connection settings of a client.
-        timeout_s: how long to wait.
+    ``bootstrap``: its address, or the connection settings of a client.
     """
-    given = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
-    client = administrator(given)
+    client_config = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
+    client = administrator(client_config)
     try:
         return len(client.list_topics(timeout=timeout_s).brokers) > 0
     except KafkaException:
         return False
+
+
+def find_broker(home: Path) -> BrokerRecord | None:
+    """Return the record of the broker that runs on `home`, None if none runs."""
+    record = read_record(home)
+    if record is None or process_of(record.pid, record.birth) is None:
+        return None
+    return record
+
+
+def start_detached(
+    home: Path,
+    *,
+    port: int | None = None,
+    properties: Mapping[str, str] | None = None,
+    heap_mb: int = config.HEAP_MB_DEFAULT,
+) -> BrokerRecord:
+    """Start a broker on `home` that outlives this process, or return the one that runs already.
+
+    Its record is there before it answers: if this process is killed meanwhile, the next finds it,
+    and starts no second one on the same data.
+
+    Raises:
+        BrokerError: it did not start, or one runs there on another port than `port`.
+        OSError: its record cannot be written; then it does not run.
+    """
+    with file_lock(home / "broker.lock"):
+        running = find_broker(home)
+        if running is not None:
+            if port and running.bootstrap != f"127.0.0.1:{port}":
+                msg = (
+                    f"The broker of {home} runs on {running.bootstrap}, not on port {port}. "
+                    "Stop it first (`streamydb down`), or leave the port away."
+                )
+                raise BrokerError(msg)
+            return _awaited(home, running)
+        remove_record(home)
+        broker = EmbeddedBroker(home, port=port, properties=properties, heap_mb=heap_mb)
+        try:
+            return broker.start(lambda record: write_record(home, record)).release()
+        except BaseException:  # it does not run
+            remove_record(home)
+            raise
+
+
+def _awaited(home: Path, running: BrokerRecord) -> BrokerRecord:
+    """Return a broker that runs, once it listens: who has started it may have been killed since.
+
+    Raises:
+        BrokerError: it ended, or does not listen in time.
+    """
+    port = int(running.bootstrap.rpartition(":")[2])
+    wait_until(lambda: accepts(port) or find_broker(home) is None, config.START_S_DEFAULT)
+    if accepts(port):
+        return running
+    raise BrokerError(
+        f"The broker of {home} (process {running.pid}) does not listen at {running.bootstrap}. Its "
+        f"log is {running.log}; `streamydb down` stops it"
+    )
+
+
+def stop_detached(home: Path, *, timeout_s: float = 30.0) -> bool:
+    """Stop the broker of `home` (SIGTERM, then SIGKILL); False if none was running."""
+    with file_lock(home / "broker.lock"):
+        record = read_record(home)
+        stopped = record is not None and end("broker", record.pid, record.birth, timeout_s)
+        remove_record(home)
+        return stopped

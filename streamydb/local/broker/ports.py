@@ -5,8 +5,6 @@ from __future__ import annotations
 import secrets
 import socket
 
-__all__ = ["accepts", "authority", "free_port", "is_free"]
-
 # Below the range from which systems take the ports of outgoing connections (from 32768 on Linux,
 # from 49152 on macOS). A port of that range may be lost to a client while the broker restarts: a
 # client that retries on the loopback device can even connect to itself, and then holds the port.

@@ -22,7 +22,7 @@ import pyarrow as pa
 from streamydb.columns.plans import Life
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, StreamyError
-from streamydb.local.trimming import trim_when_idle
+from streamydb.local.own_process import trim_when_idle
 from streamydb.pipeline.arrow_batches import arrow_records
 from streamydb.pipeline.realtime.confirmations import group_hashes
 from streamydb.pipeline.realtime.core import (

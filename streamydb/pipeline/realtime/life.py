@@ -36,10 +36,9 @@ from streamydb.pipeline.realtime.packing import Packing
 from streamydb.pipeline.realtime.query import start_query
 from streamydb.pipeline.realtime.readback import OutputReader
 from streamydb.pipeline.run import RunningQuery
-from streamydb.pipeline.standby.coordinator import Coordinator
-from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.coordinator import Coordinator, StandbyReport
+from streamydb.pipeline.standby.core import ElectionMember
 from streamydb.pipeline.standby.position import PipelinePosition
-from streamydb.pipeline.standby.report import StandbyReport
 from streamydb.records.control import gear_of
 from streamydb.txn_processor import outputs as o
 
@@ -223,12 +222,12 @@ class GearLife:
     def _joined(self, channel: Channel) -> Coordinator:
         """Join the other pipelines, as one that follows."""
         start, me = self._start, self._config
-        member = Member(
+        member = ElectionMember(
             start.log_id, me.incarnation, GEAR_NAME, standby=True, terms=start.shard.terms
         )
         topics = _GearTopics(start.client, start.shard.database, channel)
         coordinator = Coordinator(topics, me, member, self._show, start.rulings)
-        coordinator.give()
+        coordinator.load_rulings()
         coordinator.begin()
         coordinator.start(lambda: self._ended is None)
         return coordinator

@@ -11,8 +11,6 @@ import msgspec
 from streamydb.columns.digest import StateDigest, Teller, teller_of
 from streamydb.records.formats import UNREADABLE, not_read
 
-__all__ = ["PLACES_MAX", "Agreement", "Disagreement"]
-
 PLACES_MAX: Final = 200_000
 """Digests of so many shards and seqs are kept, for pipelines that are behind and tell theirs later.
 """
@@ -36,7 +34,6 @@ class Disagreement:
         return pair[1 - pair.index(pipeline)] if pipeline in pair else None
 
     def __str__(self) -> str:
-        """Describe the difference."""
         one, two = self.first, self.second
         return (
             f"digests of shard {one.shard} at seq {one.seq} differ: pipeline "
@@ -45,7 +42,7 @@ class Disagreement:
         )
 
 
-class _Told(NamedTuple):
+class _TimedDigest(NamedTuple):
     """A digest as it was told; ``live``: since the start."""
 
     teller: Teller
@@ -59,8 +56,7 @@ class _Told(NamedTuple):
         Its seq was another transaction's, and it was told before the one that has the seq now was
         appended.
 
-        Args:
-            ts_ms: the commit timestamp that the seq has now.
+        ``ts_ms``: the commit timestamp that the seq has now.
         """
         mine = self.teller.ts_ms
         if self.live or mine is None or ts_ms is None:
@@ -79,7 +75,7 @@ class Agreement:
     def __init__(self, interval: int, shards: int) -> None:
         """Compare digests of one interval and number of shards; others are of another life."""
         self._life = interval, shards
-        self._known: OrderedDict[tuple[int, int], list[_Told]] = OrderedDict()
+        self._known: OrderedDict[tuple[int, int], list[_TimedDigest]] = OrderedDict()
         self.compared = 0
 
     def take(
@@ -98,16 +94,16 @@ class Agreement:
             raise not_read(value or b"", "digest", error) from error
         if (digest.interval, digest.shards) != self._life:
             return None
-        told = _Told(teller_of(key), digest, told_ms, live)
+        entry = _TimedDigest(teller_of(key), digest, told_ms, live)
         known = self._known.setdefault((digest.shard, digest.seq), [])
-        others = [other for other in known if not other.is_lost(told.teller.ts_ms)]
+        others = [other for other in known if not other.is_lost(entry.teller.ts_ms)]
         self.compared += bool(others)
         if any(other.digest == digest for other in others):
             return None
-        known.append(told)
+        known.append(entry)
         if len(self._known) > PLACES_MAX:
             self._known.popitem(last=False)  # a dict would walk past all it has forgotten
         if not live or not others:
             return None
         first, pipeline = others[0].digest, others[0].teller.pipeline
-        return Disagreement(first, pipeline, digest, told.teller.pipeline)
+        return Disagreement(first, pipeline, digest, entry.teller.pipeline)

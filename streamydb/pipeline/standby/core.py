@@ -5,7 +5,7 @@ claim of an epoch holds (a lease in the sense of Gray and Cheriton, 1989, with t
 and the epoch as fencing token). A leader announces now and then up to which seq all
 outputs are written; the others execute up to there. A ready follower wants the lead when the leader
 falls silent, or does not move though there is something to do, or has been behind for long. It
-announces its wish and its position, waits until it reads its own message, and then for a moment
+announces its request and its position, waits until it reads its own message, and then for a moment
 more. If another ready follower is further, it leaves the lead to that one. So the ready follower
 that has executed most claims the next epoch. A follower that is not ready claims only after a long
 silence, in which no ready one has claimed. A leader that hears of a higher epoch stands down; its
@@ -17,11 +17,20 @@ output. `actions` has how long a member waits for what, and what it can do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
-from streamydb.pipeline.standby.actions import USUAL_TIMES, Action, Play, Say, Times
-from streamydb.pipeline.standby.position import Leader, Others, Own, Rank
+from streamydb.pipeline.standby.position import (
+    USUAL_TIMES,
+    Action,
+    Leader,
+    LeadRequest,
+    OtherPipelines,
+    OwnPosition,
+    Rank,
+    SendMessage,
+    SetRole,
+    Times,
+)
 from streamydb.records.control import (
     Audited,
     Beat,
@@ -33,32 +42,14 @@ from streamydb.records.control import (
 )
 from streamydb.records.gears import GearStatus
 
-__all__ = ["Member", "Role"]
-
 Role = Literal["starting", "claiming", "leading", "following"]
 
 
-@dataclass(slots=True)
-class _Wish:
-    """Since when one wants the lead, the mark on the first message that says so, and when that
-    one, or a later one, came back (None: it has not).
-    """
-
-    since_ms: int
-    said: int
-    seen_ms: int | None = None
-
-
-class Member:
+class ElectionMember:
     """One pipeline's view, and what it does.
 
-    Args:
-        log: Kafka's id of the log.
-        pipeline: the incarnation of its checkpoint.
-        name: its name.
-        terms: the settings that its outputs follow from.
-        standby: do not claim the lead at the start.
-        times: how long to wait for what.
+    ``terms``: the settings that its outputs follow from. ``standby``: do not claim the lead at the
+    start.
 
     Attributes:
         role: what it does now.
@@ -81,7 +72,6 @@ class Member:
         terms: str = "",
         times: Times = USUAL_TIMES,
     ) -> None:
-        """Know nothing yet."""
         self.role: Role = "starting"
         self.covered = 0
         self.leader = Leader()
@@ -96,15 +86,16 @@ class Member:
         }
         self._standby = standby
         self._times = times
-        self._own = Own()
-        self._others = Others()
-        self._wish: _Wish | None = None
+        self._own = OwnPosition()
+        self._others = OtherPipelines()
+        self._request: LeadRequest | None = None
         self._called_ms: int | None = None
         self._told = self.led = 0
         self._began_ms = self._said_ms = self._tick_ms = 0
         self._beaten = -1
         self._followed = False
         self._writes_until_ms: int | None = None
+        self._overtaken_ms: int | None = None
 
     @property
     def epoch(self) -> int:
@@ -201,9 +192,9 @@ class Member:
 
     def _see(self, said_ms: int, now_ms: int) -> None:
         """Note that an own message has come back, so all before it has been read."""
-        seen, wish = self._own.see(said_ms, now_ms, self._times.fresh), self._wish
-        if seen and wish is not None and wish.seen_ms is None and said_ms >= wish.said:
-            wish.seen_ms = now_ms
+        seen, request = self._own.see(said_ms, now_ms, self._times.fresh), self._request
+        if seen and request is not None and request.seen_ms is None and said_ms >= request.said:
+            request.seen_ms = now_ms
 
     def _hear_request(self, message: Handover, now_ms: int) -> list[Action]:
         """Handle an operator's request for another leader: the named one, or else the furthest."""
@@ -229,7 +220,6 @@ class Member:
         return [self._following(now_ms)]
 
     def _hear_epoch(self, message: LeaderClaim | Beat, now_ms: int) -> list[Action]:
-        """Follow the pipeline with the highest epoch."""
         lost = self.role == "claiming" and message.pipeline == self._me
         if message.epoch < self.leader.epoch and self.role == "leading":
             if message.pipeline == self._me:
@@ -240,7 +230,7 @@ class Member:
         if message.epoch <= self.leader.epoch:
             return self._follow(now_ms) if lost and self.leader.pipeline != self._me else []
         self._replace(message, now_ms)
-        self._wish = None
+        self._request = None
         self._others.drop(message.pipeline)
         if message.pipeline == self._me:
             return self._lead(now_ms)
@@ -304,7 +294,7 @@ class Member:
     def excuse(self, now_ms: int) -> None:
         """Restart all silences: we did not listen, or Kafka did not answer."""
         self.leader.heard_ms = self.leader.moved_ms = now_ms
-        self.leader.behind_ms = self._wish = None
+        self.leader.behind_ms = self._request = None
 
     def tick(self, now_ms: int) -> list[Action]:
         """Do what is due; to be called several times in ``Times.silence``."""
@@ -327,7 +317,7 @@ class Member:
         elif self._is_wanted(now_ms):
             return self._elect(now_ms)
         else:
-            self._wish = None
+            self._request = None
         return self._tell(now_ms)
 
     def _tick_leading(self, now_ms: int) -> list[Action]:
@@ -348,7 +338,7 @@ class Member:
             return []
         if not self._followed and self.leader.pipeline in ("", self._me):
             return self.claim(now_ms)
-        self.role, self._wish = "following" if self._followed else "starting", None
+        self.role, self._request = "following" if self._followed else "starting", None
         return self._tell(now_ms)
 
     def _has_heard_silence(self, now_ms: int) -> bool:
@@ -374,7 +364,7 @@ class Member:
         if since is None or now_ms - since < self._times.stuck:
             return []
         self._own.stuck_ms = now_ms
-        return [Play(leads=True, covered=self.covered)]
+        return [SetRole(leads=True, covered=self.covered)]
 
     def _is_wanted(self, now_ms: int) -> bool:
         """Return True if a new leader is needed, and this pipeline may claim the lead.
@@ -388,27 +378,27 @@ class Member:
         silent_ms = now_ms - leader.heard_ms
         if not self.is_ready(now_ms):
             called = self._called_ms is not None and now_ms - self._called_ms < times.near
-            patience_ms = times.silence if called else times.alone
-            return silent_ms > patience_ms and self._own.knows(now_ms, times.fresh)
+            wait_ms = times.silence if called else times.alone
+            return silent_ms > wait_ms and self._own.knows(now_ms, times.fresh)
         stalled = now_ms - leader.moved_ms > times.stall
         lags = leader.behind_ms is not None and now_ms - leader.behind_ms > times.behind
         return silent_ms > times.silence or stalled or lags
 
     def _elect(self, now_ms: int) -> list[Action]:
         """Announce that the lead is wanted; claim it if no better candidate answers."""
-        times, wish = self._times, self._wish
-        if wish is None:
+        times, request = self._times, self._request
+        if request is None:
             said = self._following(now_ms, wants=True)
-            self._wish = _Wish(now_ms, said.message.said_ms)
+            self._request = LeadRequest(now_ms, said.message.said_ms)
             return [said]
-        if wish.seen_ms is None:
+        if request.seen_ms is None:
             return self._tell(now_ms)
         near = self._others.since(now_ms - times.near)
-        if near and now_ms - wish.seen_ms < times.window:
+        if near and now_ms - request.seen_ms < times.window:
             return []
         ahead = self._ahead(now_ms)
-        patience_ms = times.defer * (2 if any(other.wants for other in ahead) else 1)
-        if ahead and now_ms - wish.since_ms < patience_ms:
+        wait_ms = times.defer * (2 if any(other.wants for other in ahead) else 1)
+        if ahead and now_ms - request.since_ms < wait_ms:
             return self._tell(now_ms)
         return self.claim(now_ms)
 
@@ -424,7 +414,7 @@ class Member:
         if not self._followed:
             self.covered = 0
         self.role, self._writes_until_ms = "leading", None
-        return [Play(leads=True, covered=self.covered), self.beat(now_ms)]
+        return [SetRole(leads=True, covered=self.covered), self.beat(now_ms)]
 
     def _follow(self, now_ms: int) -> list[Action]:
         """Announce at once that this pipeline follows: a leader without followers does not beat.
@@ -433,24 +423,43 @@ class Member:
         """
         if self.role == "leading":
             self._own.mark = None
-        self.role, self._followed, self._wish = "following", True, None
+        self.role, self._followed, self._request = "following", True, None
         return [*self._only_execute(), self._following(now_ms)]
 
     def _only_execute(self) -> list[Action]:
         """Have the shards write nothing, unless they write on until the new leader's have."""
-        return [Play(leads=False, covered=self.covered)] if self._writes_until_ms is None else []
+        return [SetRole(leads=False, covered=self.covered)] if self._writes_until_ms is None else []
 
     def claim(self, now_ms: int) -> list[Action]:
         """Say that it leads from now on; it does when it reads that."""
-        self.role, self._said_ms, self._wish = "claiming", now_ms, None
+        self.role, self._said_ms, self._request = "claiming", now_ms, None
         said_ms, epoch = self._own.say(now_ms), max(self.leader.epoch, self.led) + 1
-        return [Say(LeaderClaim(**self._sender, epoch=epoch, said_ms=said_ms))]
+        return [SendMessage(LeaderClaim(**self._sender, epoch=epoch, said_ms=said_ms))]
 
-    def beat(self, now_ms: int) -> Say:
+    def reclaim(self, epoch: int, now_ms: int) -> list[Action]:
+        """Claim the lead again if another pipeline has led in ``epoch``, of which the control topic
+        says nothing any more.
+
+        A leader that stood still for a week does not hear of it, and its rulings would be void. It
+        waits for a message of its own: if the other one leads now, it has heard that by then.
+        """
+        seen_ms = self._own.seen_ms
+        if self.role != "leading" or epoch <= self.epoch:
+            self._overtaken_ms = None
+        elif self._overtaken_ms is None:
+            said = self.beat(now_ms)
+            self._overtaken_ms = said.message.said_ms
+            return [said]
+        elif seen_ms is not None and seen_ms >= self._overtaken_ms:
+            self.led = epoch
+            return self.claim(now_ms)
+        return []
+
+    def beat(self, now_ms: int) -> SendMessage:
         """Say that it leads, and how far it is."""
         own, self._said_ms, self._beaten = self._own, now_ms, self._own.resolved
         executed = own.resolved if own.reported else -1
-        return Say(
+        return SendMessage(
             Beat(
                 **self._sender,
                 epoch=self.leader.epoch,
@@ -462,9 +471,9 @@ class Member:
             )
         )
 
-    def _following(self, now_ms: int, *, wants: bool = False) -> Say:
+    def _following(self, now_ms: int, *, wants: bool = False) -> SendMessage:
         self._said_ms, behind = now_ms, self.behind
-        return Say(
+        return SendMessage(
             Following(
                 **self._sender,
                 epoch=self.leader.epoch,
@@ -472,7 +481,7 @@ class Member:
                 lag_ms=self.lag_ms(now_ms),
                 ready=self.is_ready(now_ms),
                 behind=-1 if behind is None else behind,
-                wants=wants or self._wish is not None,
+                wants=wants or self._request is not None,
                 said_ms=self._own.say(now_ms),
                 gear=self.gear,
             )

@@ -11,9 +11,7 @@ from streamydb.errors import RecordError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.shared_topics import DigestRecord, SharedTopics
 from streamydb.pipeline.standby.agreement import PLACES_MAX, Agreement, Disagreement
-from streamydb.pipeline.standby.core import Member
-
-__all__ = ["DigestWatch"]
+from streamydb.pipeline.standby.core import ElectionMember
 
 log = logging.getLogger("streamydb.standby")
 
@@ -26,18 +24,12 @@ crash.
 class DigestWatch:
     """Reads the digests, compares them, and has the own state audited when they differ.
 
-    Args:
-        topics: the shared topics.
-        config: the pipeline's configuration.
-        member: its part among the others.
-
     Attributes:
         sound: the pipelines whose audits have found nothing.
         alarm: the difference, for people; None: there is none.
     """
 
-    def __init__(self, topics: SharedTopics, config: ShardConfig, member: Member) -> None:
-        """Nothing is read yet."""
+    def __init__(self, topics: SharedTopics, config: ShardConfig, member: ElectionMember) -> None:
         names = TopicNames(config.database)
         self.sound: set[str] = set()
         self.alarm: str | None = None
@@ -70,8 +62,7 @@ class DigestWatch:
         One whose state is damaged does not come out of the audit. The other one then goes on, and
         leads if it did not. So a sound one stops only if it hears that the leader is sound, too.
 
-        Args:
-            feedback_read: the offset up to which the own feedback has been read.
+        ``feedback_read``: the offset up to which the own feedback has been read.
 
         Returns:
             Why this pipeline must stop; None while it need not.
@@ -107,17 +98,17 @@ class DigestWatch:
         self._position = record.offset
         live = record.offset >= self._live_from
         try:
-            found = self._agreement.take(
+            difference = self._agreement.take(
                 record.key, record.value, live=live, told_ms=record.told_ms
             )
         except RecordError:
             return
-        if found is None:
+        if difference is None:
             return
         known = None if self._difference is None else self._difference.other(self._me)
-        if found.other(self._me) in (None, known):
-            self.alarm = self.alarm or str(found)
+        if difference.other(self._me) in (None, known):
+            self.alarm = self.alarm or str(difference)
             return
-        self._difference, self._audit_at, self.alarm = found, None, str(found)
+        self._difference, self._audit_at, self.alarm = difference, None, str(difference)
         self.sound.discard(self._me)
-        log.error("%s", found)
+        log.error("%s", difference)

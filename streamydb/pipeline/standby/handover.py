@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -13,11 +14,43 @@ from streamydb.kafka import TopicNames, log_id
 from streamydb.kafka.creation import existing
 from streamydb.kafka.reader import ReadingError, TopicReader
 from streamydb.kafka.shared_topics import MESSAGES_MAX, SharedTopics
-from streamydb.pipeline.standby.pause import TimedVerdict, longest_pause, written
 from streamydb.pipeline.standby.position import Rank
 from streamydb.records.control import Beat, Following, Handover, LeaderClaim, Message, owner_of
 
-__all__ = ["Handed", "HandoverError", "Standbys", "hand_over"]
+_SEQ: Final = re.compile(rb'"seq":(\d+),"ts_ms":(\d+)')
+
+
+class TimedVerdict(NamedTuple):
+    """A verdict: when it was written, its seq, and when its transaction was appended, in ms."""
+
+    at_ms: int
+    seq: int
+    appended_ms: int
+
+
+def written(at_ms: int, value: bytes | None) -> TimedVerdict | None:
+    """A record of the results topic; None if it is not understood."""
+    match = _SEQ.search(value or b"")
+    return None if match is None else TimedVerdict(at_ms, int(match[1]), int(match[2]))
+
+
+def longest_pause(verdicts: Iterable[TimedVerdict], begun_ms: int) -> int | None:
+    """Return the longest time, in ms, in which a transaction waited and no new verdict was written.
+
+    Of what was written after ``begun_ms``; None if nothing was. A verdict that is written again, by
+    one who leads now or led before, is not a new one.
+    """
+    longest, last_ms, seq = None, begun_ms, 0
+    for verdict in sorted(verdicts):
+        if verdict.seq <= seq:
+            continue
+        seq = verdict.seq
+        if verdict.at_ms >= begun_ms:
+            waited_ms = verdict.at_ms - max(last_ms, verdict.appended_ms)
+            longest = max(longest or 0, waited_ms)
+            last_ms = verdict.at_ms
+    return longest
+
 
 _TURN_S: Final = 0.05
 _LISTEN_S: Final = 1.5
@@ -31,7 +64,7 @@ class HandoverError(StreamyError):
     """There is no standby that is ready, or it did not take over in time."""
 
 
-class Handed(msgspec.Struct, frozen=True):
+class HandoverResult(msgspec.Struct, frozen=True):
     """The new leader, the time that it took, and how long clients got no verdict meanwhile.
 
     ``pause_s`` is None if no verdict was written, or (``pause_unknown`` says why) it is not known.
@@ -52,12 +85,10 @@ _START: Final = "start a standby with `streamydb pipeline --standby`"
 class Standbys:
     """The standbys' messages about themselves, and the choice of the next leader.
 
-    Args:
-        to: the name of the one that is wanted; empty: any.
+    ``to``: the name of the one that is wanted; empty: any.
     """
 
     def __init__(self, to: str) -> None:
-        """Nobody has said anything."""
         self._to = to
         self._told: int | None = None
         self._leads = self._owner = ""
@@ -97,12 +128,12 @@ class Standbys:
 
     def refusal(self) -> str:
         """Why nobody takes over, and what to do."""
-        wanted = f"standby {self._to}" if self._to else "standby"
+        standby = f"standby {self._to}" if self._to else "standby"
         message = self._furthest(list(self._heard.values()))
         if message is None and self._to and self._to == self._leads:
             return f"{self._to} leads already: nothing was changed"
         if message is None:
-            return f"no {wanted} is running: {_START}"
+            return f"no {standby} is running: {_START}"
         who = message.name or message.pipeline
         behind = message.behind
         if behind < 0 and self._told is not None:
@@ -118,7 +149,9 @@ def _rank(message: Following) -> Rank:
     return Rank(message.ready, message.resolved, message.name, message.pipeline)
 
 
-def hand_over(connection: Mapping[str, str], database: str, to: str, timeout_s: float) -> Handed:
+def hand_over(
+    connection: Mapping[str, str], database: str, to: str, timeout_s: float
+) -> HandoverResult:
     """Have the standby ``to`` lead (empty: the one that is ready and has executed most).
 
     Raises:
@@ -177,14 +210,14 @@ def _await_standby(topics: SharedTopics, log: str, to: str, timeout_s: float) ->
 
 def _hand_over(
     topics: SharedTopics, to: Following, epoch: int, timeout_s: float, idle: Callable[[], bool]
-) -> Handed:
+) -> HandoverResult:
     """Ask for the hand-over, and wait until the new leader has resolved something, or has nothing
     to do.
     """
     begun_s = time.monotonic()
     wish = Handover(log=to.log, pipeline="", to=to.name, target=to.pipeline)
     topics.say(wish)
-    done: Handed | None = None
+    done: HandoverResult | None = None
     heard_s = asked_s = begun_s
     for message in _messages(topics, to.log, timeout_s):
         if done is None and time.monotonic() - asked_s > _ASK_S:
@@ -198,7 +231,7 @@ def _hand_over(
             continue
         if done is None or message.epoch > done.epoch:
             heard_s = time.monotonic()
-            done = Handed(
+            done = HandoverResult(
                 message.name or message.pipeline,
                 message.pipeline,
                 message.epoch,
@@ -224,12 +257,12 @@ def _ends(connection: Mapping[str, str], topic: str) -> tuple[dict[int, int] | N
 
 
 def _with_pause(
-    done: Handed,
+    done: HandoverResult,
     connection: Mapping[str, str],
     database: str,
     begin: Mapping[int, int],
     begun_ms: int,
-) -> Handed:
+) -> HandoverResult:
     """Read the verdicts that were written meanwhile, by either leader, for the pause."""
     verdicts: list[TimedVerdict] = []
     try:
@@ -240,8 +273,8 @@ def _with_pause(
                 return msgspec.structs.replace(done, pause_unknown=what)
             reader.assign(begin)
             for records in reader.until(ends):
-                found = (written(record.timestamp()[1], record.value()) for record in records)
-                verdicts += [verdict for verdict in found if verdict is not None]
+                timed = (written(record.timestamp()[1], record.value()) for record in records)
+                verdicts += [verdict for verdict in timed if verdict is not None]
     except ReadingError as error:
         return msgspec.structs.replace(done, pause_unknown=str(error))
     pause_ms = longest_pause(verdicts, begun_ms)

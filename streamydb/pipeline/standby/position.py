@@ -9,9 +9,64 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
-__all__ = ["Leader", "Others", "Own", "PipelinePosition", "Rank"]
+from streamydb.records.control import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The waits of the protocol, in ms.
+
+    A leader with followers beats every ``beat``. It is replaced after ``silence`` without a beat,
+    after ``stall`` of beats without reading waiting records, or after ``behind`` of lacking what
+    was resolved before it. A follower sends a message every ``follow``. It counts as present for
+    ``present`` after one, or for ``near`` while a leader is wanted. It is ready if it lacks nothing
+    older than ``ready``, and an own message that came back is no older than ``fresh``. Better
+    candidates have ``window`` to answer a wish for the lead, which is left to them for ``defer``;
+    twice as long if one of them wants it, because it may leave it to another one first. A follower
+    that is not ready claims after ``alone`` of silence. A pipeline that starts listens to others
+    for ``start``. A leader that has read records and resolved nothing for ``stuck`` tells its
+    shards their role again. One that stands down writes on for ``overlap`` at most.
+    """
+
+    beat: int = 250
+    silence: int = 1_000
+    stall: int = 30_000
+    behind: int = 10_000
+    follow: int = 1_000
+    present: int = 5_000
+    near: int = 2_500
+    ready: int = 5_000
+    fresh: int = 3_000
+    window: int = 300
+    defer: int = 10_000
+    alone: int = 30_000
+    start: int = 2_000
+    stuck: int = 5_000
+    overlap: int = 2_000
+
+
+USUAL_TIMES: Final = Times()
+
+
+@dataclass(frozen=True, slots=True)
+class SendMessage:
+    """Append a message to the control topic."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class SetRole:
+    """Tell the own shards their role."""
+
+    leads: bool
+    covered: int
+
+
+Action: TypeAlias = SendMessage | SetRole
+
 
 _WAITING_MAX: Final = 1_000
 _SAID_MAX: Final = 1_000
@@ -34,7 +89,7 @@ class Leader:
 
 
 @dataclass(slots=True)
-class Own:
+class OwnPosition:
     """The position of this pipeline.
 
     Attributes:
@@ -109,6 +164,21 @@ class Own:
             self._waiting.popleft()
 
 
+@dataclass(slots=True)
+class LeadRequest:
+    """A pipeline's wish for the lead.
+
+    Attributes:
+        since_ms: when it began.
+        said: the stamp of the first message that tells of it.
+        seen_ms: when this message, or a later one, came back; None: none has.
+    """
+
+    since_ms: int
+    said: int
+    seen_ms: int | None = None
+
+
 class Rank(NamedTuple):
     """The order of the candidates for the lead: ready first, then the furthest, then by name.
 
@@ -128,15 +198,13 @@ class Rank(NamedTuple):
         return (self.name, self.pipeline) < (other.name, other.pipeline)
 
 
-class Others:
+class OtherPipelines:
     """Those that were heard lately and do not lead."""
 
     def __init__(self) -> None:
-        """Nobody has been heard."""
         self._heard: dict[str, tuple[int, Rank]] = {}
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self._heard)
 
     def take(self, rank: Rank, now_ms: int) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamydb.kafka import Founding, TopicsError, log_id, recall
+from streamydb.kafka import FoundingFacts, TopicsError, log_id, recall
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.procedures.modules import NO_MODULES, Modules
 
@@ -57,10 +57,10 @@ def founded(options: CheckOptions) -> CheckOptions:
         log = log_id(options.connection, options.database)
     except TopicsError:  # whoever reads the log says what is wrong
         log = ""
-    founding = recall(options.connection, options.database, log) if log else Founding(log=log)
+    known = recall(options.connection, options.database, log) if log else FoundingFacts(log=log)
     partitions, window = values
     return replace(
         options,
-        initial_partitions=founding.partitions if partitions is None else partitions,
-        id_window=(founding.id_window or ID_WINDOW_DEFAULT) if window is None else window,
+        initial_partitions=known.partitions if partitions is None else partitions,
+        id_window=(known.id_window or ID_WINDOW_DEFAULT) if window is None else window,
     )

@@ -16,7 +16,7 @@ from streamydb.kafka import TopicNames, log_id
 from streamydb.kafka.reader import TopicReader
 from streamydb.kafka.rulings import rulings
 from streamydb.limits import ID_WINDOW_DEFAULT
-from streamydb.local.collector import no_collection
+from streamydb.local.own_process import no_collection
 from streamydb.records import decode_dead_letter
 from streamydb.records.expiry import removal_number
 from streamydb.records.rulings import Rulings

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from streamydb.local.collector import no_collection
+from streamydb.local.own_process import no_collection
 from streamydb.procedures.follow_ups import counts_of
 from streamydb.records import CONSTRAINTS_KEY
 from streamydb.records.names import FLOWS_PREFIX

@@ -20,7 +20,7 @@ from streamydb.cli.phases import Phases
 from streamydb.cli.target import Target, find_target
 from streamydb.cli.up import _first_transaction
 from streamydb.kafka import producer, results
-from streamydb.kafka.appends import Appended, encode
+from streamydb.kafka.producer import Appended, encode
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.local.file_lock import write_whole
 from streamydb.local.folder import PipelineStatus

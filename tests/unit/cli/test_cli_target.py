@@ -86,7 +86,7 @@ def test_something_else_at_kafkas_address_is_told_at_once(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = [*command.split(), "--home", str(tmp_path), "--bootstrap", web_server]
-    monkeypatch.setattr("streamydb.kafka.clients._Contacted.__init__", _no_client)
+    monkeypatch.setattr("streamydb.kafka.clients._Client.__init__", _no_client)
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 1
     assert f"what listens at {web_server} does not answer as Kafka does" in done.stderr

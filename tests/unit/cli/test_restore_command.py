@@ -20,7 +20,7 @@ from streamydb.cli.common import Failure
 from streamydb.cli.options import DatabaseOptions
 from streamydb.cli.target import Target, find_target
 from streamydb.kafka import TopicDescription, TopicNames
-from streamydb.kafka.presence import Seen
+from streamydb.kafka.presence import PresentPipeline
 from streamydb.local.file_lock import lock_at_once
 from streamydb.local.folder import DatabaseRecord, PipelineStatus
 from tests.unit.backup.test_backup import state_at
@@ -136,7 +136,7 @@ def test_shards_are_not_changed_while_a_standby_leads_or_follows(
     with pytest.raises(Failure, match=rf"the pipeline two runs \(process {os.getpid()}\): stop"):
         resharded(tmp_path)
     file.write_bytes(msgspec.json.encode(PipelineStatus(state="stopped")))
-    other = Seen(
+    other = PresentPipeline(
         name="three", pipeline="id", role="leading", epoch=1, resolved=1, ready=True, age_s=1.0
     )
     monkeypatch.setattr(status, "pipelines_elsewhere", lambda _: [other])

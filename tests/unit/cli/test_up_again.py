@@ -20,9 +20,9 @@ from streamydb.cli.phases import Phases
 from streamydb.cli.target import find_target
 from streamydb.cli.up import start_broker, takes_little, up
 from streamydb.local import memory, processes
-from streamydb.local.broker import detached
+from streamydb.local.broker import embedded
 from streamydb.local.broker.config import HEAP_MB_DEFAULT, SMALL_HEAP_MB
-from streamydb.local.broker.record import BrokerRecord
+from streamydb.local.broker.embedded import BrokerRecord
 from streamydb.local.file_lock import file_lock
 from streamydb.local.folder import FACADE, READ_MODEL, DatabaseFolder, DatabaseRecord
 from streamydb.local.launcher import process_of
@@ -120,7 +120,7 @@ def test_another_port_of_a_broker_that_runs_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = BrokerRecord(1, 0.0, "127.0.0.1:9", "log")
-    monkeypatch.setattr(detached, "find_broker", lambda _: running)
+    monkeypatch.setattr(embedded, "find_broker", lambda _: running)
     running_there = Running(tmp_path, monkeypatch)
     code, said = running_there.up("--port", "8")
     assert code == 1

@@ -26,7 +26,7 @@ from streamydb.columns.hashing import (
 )
 from streamydb.columns.table import Ragged
 from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
-from streamydb.pipeline.routes import spark_hash, tokens
+from streamydb.pipeline.arrow_batches import spark_hash, tokens
 
 MASK = 2**64 - 1
 GOLDEN = [

@@ -16,14 +16,14 @@ from streamydb.facade import FacadeSettings, about, create_app
 from streamydb.facade.about import About, PipelineMessages, about_database
 from streamydb.facade.console.pipelines import PipelineWatch
 from streamydb.kafka.digests import ShardDigests, ToldDigest
-from streamydb.kafka.presence import Seen
+from streamydb.kafka.presence import PresentPipeline
 from streamydb.kafka.reader import ReadingError
 from streamydb.local.folder import DatabaseFolder, PipelineStatus
 from streamydb.settings import Settings
 from streamydb.testing.in_process import InProcess, scenario, until
 from tests.support.history import HistoryDatabase
 
-HEARD = Seen(
+HEARD = PresentPipeline(
     name="", pipeline="abcdefgh1234", role="leading", epoch=3, resolved=7, ready=True, age_s=0.2
 )
 DIGESTS = ShardDigests(seq=10, shard=0, told=[ToldDigest(pipeline="a", state="b", outcomes="c")])

@@ -15,12 +15,12 @@ from streamydb.client.session import new_id
 from streamydb.facade import FacadeSettings, kafka, kafka_changes, kafka_search
 from streamydb.facade.kafka_changes import ChangeReader
 from streamydb.facade.ports import LogPosition, NoResult
-from streamydb.kafka import TopicsError, ends
+from streamydb.kafka import TopicsError, receiving
 from streamydb.kafka.admin import LATEST, list_offsets
-from streamydb.kafka.appends import Appended, AppendError, AppendUnknownError
 from streamydb.kafka.clients import UNKNOWN_PARTITION
-from streamydb.kafka.ends import TopicEnds
 from streamydb.kafka.errors import KafkaUnavailableError
+from streamydb.kafka.producer import Appended, AppendError, AppendUnknownError
+from streamydb.kafka.receiving import TopicEnds
 from streamydb.read_model import StoreMismatchError
 from streamydb.read_model.progress import TopicProgress
 from streamydb.records import Resolved, Result, encode_resolved
@@ -308,10 +308,10 @@ def test_ends_that_were_not_told_are_no_ends(
     partitions: int, offset: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A strong read that took them for ends would not wait for anything."""
-    monkeypatch.setattr(ends, "reader", lambda *_: Broken(partitions, offset))
+    monkeypatch.setattr(receiving, "reader", lambda *_: Broken(partitions, offset))
     with pytest.raises(KafkaUnavailableError):
         TopicEnds({}).look("t")
-    monkeypatch.setattr(ends, "reader", lambda *_: Broken(2, 7))
+    monkeypatch.setattr(receiving, "reader", lambda *_: Broken(2, 7))
     assert TopicEnds({}).look("t") == {0: 7, 1: 7}
 
 
@@ -376,7 +376,7 @@ async def test_a_look_at_the_ends_sees_partitions_that_were_added_or_are_gone(
 ) -> None:
     log = log_of(None)
     asked = FakeEnds({0: 5})
-    monkeypatch.setattr(ends, "reader", lambda *_: asked)
+    monkeypatch.setattr(receiving, "reader", lambda *_: asked)
     log._ends = TopicEnds({})
     assert await log.ends() == {0: 5}
     asked.ends = {0: 6, 1: 1}
@@ -392,7 +392,7 @@ async def test_a_look_at_the_ends_sees_partitions_that_were_added_or_are_gone(
     asked.errors = [KafkaError.TOPIC_AUTHORIZATION_FAILED]
     with pytest.raises(KafkaUnavailableError):
         await log.ends()
-    monkeypatch.setattr(ends, "REQUEST_S", 0.01)
+    monkeypatch.setattr(receiving, "REQUEST_S", 0.01)
     asked.errors = [KafkaError.LEADER_NOT_AVAILABLE] * 100
     with pytest.raises(KafkaUnavailableError, match="no leader"):
         await log.ends()

@@ -24,7 +24,7 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.result_batch import position_of
 from streamydb.facade.results import REFUSED_COPIES
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.next_records import NextRecord, NextRecords
+from streamydb.kafka.receiving import NextRecord, NextRecords
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.read_model.progress import PartitionProgress, TopicProgress
 from streamydb.read_model.progress import ResolvedPoint as Progress

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from streamydb.kafka.appends import AppendUnknownError, explain
 from streamydb.kafka.clients import MSG_TIMED_OUT
-from streamydb.kafka.connection import PURGE_QUEUE, Contact
+from streamydb.kafka.connection import PURGE_QUEUE, ConnectionState
+from streamydb.kafka.producer import AppendUnknownError, explain
 
 TOPIC = "bank.transactions"
 
 
-def contact(ended: KafkaError | None = None) -> Contact:
+def connections(ended: KafkaError | None = None) -> ConnectionState:
     """What a client knows whose broker has said this."""
-    made = Contact({"bootstrap.servers": "127.0.0.1:1"})
+    made = ConnectionState({"bootstrap.servers": "127.0.0.1:1"})
     if ended is not None:
         made(ended)
     return made
@@ -24,14 +24,14 @@ def test_what_was_dropped_unsent_is_told_with_the_error_that_ended_the_client() 
     refused = KafkaError(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED, "Broker: Cluster authorization failed", fatal=True
     )
-    told = explain(KafkaError(PURGE_QUEUE), TOPIC, 9, contact(refused))
+    told = explain(KafkaError(PURGE_QUEUE), TOPIC, 9, connections(refused))
     assert not isinstance(told, AppendUnknownError)
     assert "Cluster authorization failed; grant this user" in str(told)
     assert "`streamydb acls`" in str(told)
 
 
 def test_what_was_dropped_without_a_known_reason() -> None:
-    told = explain(KafkaError(PURGE_QUEUE), TOPIC, 9, contact())
+    told = explain(KafkaError(PURGE_QUEUE), TOPIC, 9, connections())
     assert str(told) == f"{TOPIC}: Local: Purged in queue"
 
 
@@ -44,7 +44,7 @@ UNSURE = [
 
 @pytest.mark.parametrize("code", UNSURE)
 def test_what_may_have_been_sent_is_unknown(code: int) -> None:
-    told = explain(KafkaError(code), TOPIC, 9, contact())
+    told = explain(KafkaError(code), TOPIC, 9, connections())
     assert isinstance(told, AppendUnknownError)
     assert "append the same bytes again" in str(told)
 
@@ -52,7 +52,7 @@ def test_what_may_have_been_sent_is_unknown(code: int) -> None:
 @pytest.mark.parametrize("code", UNSURE)
 def test_what_the_client_did_not_take_is_in_no_log(code: int) -> None:
     assert not isinstance(
-        explain(KafkaError(code), TOPIC, 9, contact(), sent=False), AppendUnknownError
+        explain(KafkaError(code), TOPIC, 9, connections(), sent=False), AppendUnknownError
     )
 
 
@@ -64,13 +64,13 @@ def test_what_the_client_did_not_take_is_in_no_log(code: int) -> None:
     ],
 )  # fmt: skip
 def test_what_a_broker_refuses_is_in_no_log(code: int) -> None:
-    told = explain(KafkaError(code), TOPIC, 9, contact())
+    told = explain(KafkaError(code), TOPIC, 9, connections())
     assert not isinstance(told, AppendUnknownError)
     assert "append the same bytes again" not in str(told)
 
 
 def test_what_was_dropped_unsent_is_in_no_log_whatever_ended_the_client() -> None:
     fatal = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "out of order", fatal=True)
-    told = explain(KafkaError(PURGE_QUEUE), TOPIC, 9, contact(fatal))
+    told = explain(KafkaError(PURGE_QUEUE), TOPIC, 9, connections(fatal))
     assert not isinstance(told, AppendUnknownError)
     assert "out of order" in str(told)

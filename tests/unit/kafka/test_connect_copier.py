@@ -14,7 +14,7 @@ import pytest
 from msgspec import Raw
 
 from streamydb.kafka.connect import Copier
-from streamydb.kafka.connect.errors import ConnectError
+from streamydb.kafka.connect.core import ConnectError
 from streamydb.records import Change, ChangeOrigin, ChangeTransaction, encode_change
 from streamydb.records.connect import ConnectPlace, connect_key, connect_value
 from tests.support.memory_copy import FailingError, MemoryCopy

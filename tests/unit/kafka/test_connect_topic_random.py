@@ -11,10 +11,9 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from streamydb.kafka.connect import topic
-from streamydb.kafka.connect.core import CopiedRecord, PartitionCopy
-from streamydb.kafka.connect.errors import ConnectError
-from streamydb.kafka.connect.topic import HEADER, NUL_HEADER, KafkaCopy
+from streamydb.kafka.connect import copier
+from streamydb.kafka.connect.copier import HEADER, NUL_HEADER, KafkaCopy
+from streamydb.kafka.connect.core import ConnectError, CopiedRecord, PartitionCopy
 from streamydb.kafka.names import TopicNames
 from streamydb.records import Change, ChangeOrigin, ChangeTransaction, Resolved
 from streamydb.records.connect import ConnectPlace, decode_place
@@ -61,7 +60,7 @@ def test_it_goes_on_where_the_last_transaction_ended(
     dice = random.Random(f"connect {seed}")
     kafka = MemoryKafka(dice)
     kafka.install(monkeypatch)
-    monkeypatch.setattr(topic, "_WINDOW_RECORDS", dice.choice([1, 2, 5, 100]))
+    monkeypatch.setattr(copier, "_WINDOW_RECORDS", dice.choice([1, 2, 5, 100]))
     parts = kafka.create(NAME, dice.randint(1, 3))
     seqs = [0] * len(parts)
     for _ in range(dice.randint(2, 12)):

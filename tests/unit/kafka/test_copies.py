@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from streamydb import kafka
 from streamydb.cli import app
 from streamydb.kafka.admin import TopicDescription, TopicsError
-from streamydb.kafka.copies import Copies, choose
+from streamydb.kafka.topic_plans import Copies, choose
 
 
 def log_with(replication: int, min_insync: int) -> TopicDescription:
@@ -71,10 +71,10 @@ def test_create_says_which_copies_there_are(
 
     monkeypatch.setattr(kafka, "create", create)
     monkeypatch.setattr("streamydb.kafka.connection.listens", lambda _: True)
-    monkeypatch.setattr("streamydb.kafka.copies.administrator", lambda _: None)
-    monkeypatch.setattr("streamydb.kafka.copies.describe_topics", lambda *_: {})
+    monkeypatch.setattr("streamydb.kafka.topic_plans.administrator", lambda _: None)
+    monkeypatch.setattr("streamydb.kafka.topic_plans.describe_topics", lambda *_: {})
     three = SimpleNamespace(brokers={1: 1, 2: 2, 3: 3})
-    monkeypatch.setattr("streamydb.kafka.copies.cluster", lambda _: three)
+    monkeypatch.setattr("streamydb.kafka.topic_plans.cluster", lambda _: three)
     done = CliRunner().invoke(app, ["create", "--home", str(tmp_path), *options])
     assert done.exit_code == 0, done.output
     assert ("warning: this cluster has 3 brokers" in done.stderr) is warned

@@ -12,11 +12,10 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from streamydb.kafka.appends import Appended, AppendError, AppendUnknownError
-from streamydb.kafka.clients import LOG, ContactedProducer, appender
+from streamydb.kafka.clients import LOG, KafkaAppender, appender
 from streamydb.kafka.librdkafka import library_path
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.producer import Producer
+from streamydb.kafka.producer import Appended, AppendError, AppendUnknownError, Producer
 from streamydb.kafka.shared_topics import SharedTopics, SharedTopicsError
 from streamydb.records.control import Beat
 from streamydb.settings import Settings
@@ -32,7 +31,7 @@ EPOCH = KafkaError.INVALID_PRODUCER_EPOCH
 WAIT_S = 20
 
 
-def end(client: ContactedProducer) -> None:
+def end(client: KafkaAppender) -> None:
     """Have an error end a client, as when its brokers take it for an old one of its name."""
     handle = ctypes.c_void_p.from_address(id(client) + object.__basicsize__)
     raised = ctypes.CDLL(library_path()).rd_kafka_test_fatal_error
@@ -70,7 +69,7 @@ def test_who_is_told_nothing_by_callbacks_knows_that_it_has_ended(
     """Another thread serves the callbacks, and has not yet passed on what it was told."""
     client = appender(CONNECTION, LOG, TOPIC)
     end(client)
-    monkeypatch.setattr(ContactedProducer, "poll", lambda *_: 0)
+    monkeypatch.setattr(KafkaAppender, "poll", lambda *_: 0)
     with pytest.raises(KafkaException, match="has ended") as ended:
         client.produce(TOPIC, b"1")
     assert cause(ended).fatal()

@@ -13,11 +13,11 @@ from confluent_kafka import KafkaError
 
 from streamydb.facade.result_batch import batch_of
 from streamydb.facade.waiting import run_in
-from streamydb.kafka import follower, loop_taker
+from streamydb.kafka import follower
 from streamydb.kafka.clients import PARTITION_EOF
 from streamydb.kafka.columns import OneRecord, RecordColumns
 from streamydb.kafka.errors import LogFaultError
-from streamydb.kafka.librdkafka import Failure, Taken
+from streamydb.kafka.librdkafka import ConsumedRecords, ReadFailure
 from streamydb.records import Result, encode_result
 from streamydb.records.result import Source
 from streamydb.settings import Settings
@@ -34,9 +34,9 @@ class Columns:
     def assign(self, _: str, positions: Mapping[int, int]) -> None:
         self._left = self._left[positions[0] :]
 
-    def take(self, count_max: int, _: float) -> Taken:
+    def take(self, count_max: int, _: float) -> ConsumedRecords:
         found, self._left = self._left[:count_max], self._left[count_max:]
-        return Taken(RecordColumns.of(found), [])
+        return ConsumedRecords(RecordColumns.of(found), [])
 
     def close(self) -> None:
         self.closed = True
@@ -105,7 +105,7 @@ async def test_a_tail_waits_when_much_is_not_taken(monkeypatch: pytest.MonkeyPat
     reader = Columns(9)
     monkeypatch.setattr(follower, "column_reader", lambda *_, **__: reader)
     monkeypatch.setattr(follower, "_BATCH", 1)
-    monkeypatch.setattr(loop_taker, "_HANDED_MAX", 2)
+    monkeypatch.setattr(follower, "_HANDED_MAX", 2)
     prepared: list[int] = []
 
     def take(_: int) -> Iterator[None]:
@@ -137,7 +137,7 @@ async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
         now[0] += 2
 
     monkeypatch.setattr(follower, "column_reader", lambda *_, **__: Columns(0))
-    monkeypatch.setattr(loop_taker, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(follower, "perf_counter", lambda: now[0])
     turns: list[list[int]] = [[]]
 
     def take(rows: range) -> Iterator[None]:
@@ -181,7 +181,7 @@ class Forbidden(Columns):
 
     def __init__(self) -> None:
         super().__init__(0)
-        self.told: list[Failure] = []
+        self.told: list[ReadFailure] = []
         self.allowed = True
         self.assigned = 0
 
@@ -189,11 +189,11 @@ class Forbidden(Columns):
         super().assign(topic, positions)
         self.assigned += 1
         if self.assigned > 1 and self.allowed:
-            self.told.append(Failure(KafkaError(PARTITION_EOF), 0, positions[0]))
+            self.told.append(ReadFailure(KafkaError(PARTITION_EOF), 0, positions[0]))
 
-    def take(self, count_max: int, wait_s: float) -> Taken:
+    def take(self, count_max: int, wait_s: float) -> ConsumedRecords:
         told, self.told = self.told, []
-        return Taken(super().take(count_max, wait_s).records, told)
+        return ConsumedRecords(super().take(count_max, wait_s).records, told)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ async def test_a_tail_that_may_not_read_any_more_says_so_until_it_may(
     waits = asyncio.create_task(tail.passed({0: 1}))
     await asyncio.sleep(0)
     reader.allowed = False
-    reader.told.append(Failure(KafkaError(code), number, -1))
+    reader.told.append(ReadFailure(KafkaError(code), number, -1))
     with pytest.raises(LogFaultError, match=f"t cannot be read .*{why}"):
         async with asyncio.timeout(30):
             await waits
@@ -236,7 +236,7 @@ class Mixed(Forbidden):
     def __init__(self, count: int, end: int) -> None:
         super().__init__()
         self.records = self._left = [OneRecord(0, n, b"%d" % n, result(n)) for n in range(count)]
-        self.told = [Failure(KafkaError(PARTITION_EOF), 0, end)]
+        self.told = [ReadFailure(KafkaError(PARTITION_EOF), 0, end)]
 
     def assign(self, topic: str, positions: Mapping[int, int]) -> None:
         self._left = self.records
@@ -257,7 +257,7 @@ async def test_an_end_before_records_of_its_batch_takes_none_of_them_back(
     async with asyncio.timeout(30):
         await tail.passed({0: 5})
     before = reader.assigned
-    reader.told.append(Failure(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), 0, -1))
+    reader.told.append(ReadFailure(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), 0, -1))
     await until(lambda: reader.assigned > before)
     await until(lambda: tail.fault is None)
     await asyncio.to_thread(tail.close)
@@ -272,10 +272,10 @@ class Anew(Columns):
     def __init__(self, again: list[int], end: int | None) -> None:
         super().__init__(3)
         later = [OneRecord(0, n, b"%d" % n, result(n)) for n in again]
-        told = [] if end is None else [Failure(KafkaError(PARTITION_EOF), 0, end)]
-        self.more = [Taken(RecordColumns.of(later), told)]
+        told = [] if end is None else [ReadFailure(KafkaError(PARTITION_EOF), 0, end)]
+        self.more = [ConsumedRecords(RecordColumns.of(later), told)]
 
-    def take(self, count_max: int, wait_s: float) -> Taken:
+    def take(self, count_max: int, wait_s: float) -> ConsumedRecords:
         if self._left or not self.more:
             return super().take(count_max, wait_s)
         return self.more.pop()
@@ -301,7 +301,7 @@ async def test_a_topic_that_begins_again_is_not_followed(
 class Failing(Columns):
     """A reader that fails, as one that gets no memory."""
 
-    def take(self, count_max: int, wait_s: float) -> Taken:
+    def take(self, count_max: int, wait_s: float) -> ConsumedRecords:
         del count_max, wait_s
         raise MemoryError
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 import pytest
 from confluent_kafka import KafkaError
 
-from streamydb.kafka import follower, loop_taker
+from streamydb.kafka import follower
 from streamydb.kafka.clients import PARTITION_EOF
 from streamydb.kafka.columns import OneRecord, RecordColumns
 from streamydb.kafka.errors import LogFaultError
-from streamydb.kafka.librdkafka import Failure, Taken
+from streamydb.kafka.librdkafka import ConsumedRecords, ReadFailure
 from streamydb.settings import Settings
 from streamydb.testing.in_process import scenario, until
 
@@ -36,7 +36,7 @@ class Topic:
         self._shown = [dice.randint(0, length) for length in lengths]
         self._losses = 5 if losses else 0
         self._lost: dict[int, int] = {}
-        self._told: list[Failure] = []
+        self._told: list[ReadFailure] = []
         self._next: dict[int, int] = {}
 
     def assign(self, _: str, positions: Mapping[int, int]) -> None:
@@ -44,7 +44,7 @@ class Topic:
         self._told = [_refusal(number) for number in self._lost]
         self._told += [_end(n, at) for n, at in positions.items() if n not in self._lost]
 
-    def take(self, count_max: int, _: float) -> Taken:
+    def take(self, count_max: int, _: float) -> ConsumedRecords:
         found: list[OneRecord] = []
         told, self._told = self._told, []
         self._lost = {number: left - 1 for number, left in self._lost.items() if left}
@@ -65,18 +65,18 @@ class Topic:
             if self._next[number] == self._shown[number]:
                 told.append(_end(number, self._next[number]))
                 self._shown[number] = self._dice.randint(at + count, self._lengths[number])
-        return Taken(RecordColumns.of(found), told)
+        return ConsumedRecords(RecordColumns.of(found), told)
 
     def close(self) -> None:
         self._lengths = []
 
 
-def _end(number: int, at: int) -> Failure:
-    return Failure(KafkaError(PARTITION_EOF), number, at)
+def _end(number: int, at: int) -> ReadFailure:
+    return ReadFailure(KafkaError(PARTITION_EOF), number, at)
 
 
-def _refusal(number: int) -> Failure:
-    return Failure(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), number, -1)
+def _refusal(number: int) -> ReadFailure:
+    return ReadFailure(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), number, -1)
 
 
 class Taker:
@@ -144,7 +144,7 @@ async def test_all_is_taken_once_in_order_or_a_fault_is_told(
     expected = sum(lengths) - sum(starts.values())
     fails_at = dice.randrange(expected) if seed % 3 == 0 else -1
     room = dice.randint(1, 4)
-    monkeypatch.setattr(loop_taker, "_HANDED_MAX", room)
+    monkeypatch.setattr(follower, "_HANDED_MAX", room)
     monkeypatch.setattr(follower, "_BATCH", dice.choice([1, 3, 20]))
     monkeypatch.setattr(follower, "_POLL_S", 0.01)
     monkeypatch.setattr(follower, "_PROBE_S", 0)

@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition
 
 from streamydb.kafka import clients
 from streamydb.kafka.clients import Kind
-from streamydb.kafka.connection import Contact
+from streamydb.kafka.connection import ConnectionState
 from streamydb.local.launcher import wait_until
 
 CONNECTION = {"bootstrap.servers": "127.0.0.1:1"}
@@ -22,7 +22,7 @@ READERS = [
     clients.FOLLOWING, clients.NEXT_RECORDS, clients.WHOLE_TOPICS, clients.CHANGES, clients.SHARED,
 ]  # fmt: skip
 APPENDERS = [clients.LOG, clients.BULK, clients.MESSAGES]
-REAL: list[Any] = [clients.ContactedConsumer, clients.ContactedProducer, clients.ContactedAdmin]
+REAL: list[Any] = [clients.KafkaReader, clients.KafkaAppender, clients.KafkaAdministrator]
 
 
 class Given:
@@ -30,7 +30,7 @@ class Given:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = config
-        self.contact = Contact(config)
+        self.connections = ConnectionState(config)
         self.expected: list[str] = []
 
     def expect(self, topic: str) -> None:
@@ -40,7 +40,7 @@ class Given:
 @pytest.fixture(autouse=True)
 def kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """No client is made, but by a test that takes one of `REAL`."""
-    for name in ("ContactedConsumer", "ContactedProducer", "ContactedAdmin"):
+    for name in ("KafkaReader", "KafkaAppender", "KafkaAdministrator"):
         monkeypatch.setattr(clients, name, Given)
 
 
@@ -74,8 +74,8 @@ def test_every_appender_is_idempotent_and_waits_for_all(kind: Kind) -> None:
 def test_errors_of_a_readers_connections_are_told() -> None:
     told: list[Any] = []
     found = clients.reader(CONNECTION, clients.SHARED, on_error=told.append)
-    assert found.contact.also is not None
-    found.contact.also("an error")
+    assert found.connections.also is not None
+    found.connections.also("an error")
     assert told == ["an error"]
 
 
@@ -93,7 +93,7 @@ def test_nobody_waits_until_a_reader_has_ended(monkeypatch: pytest.MonkeyPatch) 
         begun.set()
         may_end.wait(30)
 
-    monkeypatch.setattr(clients._Contacted, "close", close, raising=False)
+    monkeypatch.setattr(clients._Client, "close", close, raising=False)
     consumer = REAL[0]({**CONNECTION, "group.id": "g"})
     consumer.close()
     assert begun.wait(30)

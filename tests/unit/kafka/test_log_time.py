@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from streamydb.errors import StreamyError
 from streamydb.kafka.clock import AHEAD_MS_MAX, LogTime
+from streamydb.pipeline.background import LogSampler
 from streamydb.pipeline.markers import MarkerLoop
-from streamydb.pipeline.sampler import LogSampler
 from streamydb.settings import Settings
 
 CLOCK_MS = 1_700_000_000_000

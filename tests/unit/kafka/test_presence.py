@@ -15,7 +15,7 @@ from streamydb.cli import app
 from streamydb.cli.common import Failure
 from streamydb.cli.target import Target
 from streamydb.kafka import presence
-from streamydb.kafka.presence import PRESENT_S, Seen, heard
+from streamydb.kafka.presence import PRESENT_S, PresentPipeline, heard
 from streamydb.local.folder import DatabaseFolder, DatabaseRecord, PipelineStatus
 from streamydb.records.control import (
     Audited,
@@ -36,7 +36,7 @@ doctor, status_command, up = (
 )
 
 NOW_MS = 1_700_000_100_000
-ELSEWHERE = Seen(
+ELSEWHERE = PresentPipeline(
     name="", pipeline="abcdefgh1234", role="leading", epoch=3, resolved=7, ready=True, age_s=0.2
 )
 
@@ -156,7 +156,7 @@ def test_nobody_listens_for_what_is_known(
 
 
 @pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> list[Seen]:
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> list[PresentPipeline]:
     """A database on a Kafka that answers, but for its copy for Connect, and who is heard in it."""
     said = [ELSEWHERE]
     monkeypatch.setattr("streamydb.kafka.reader.REQUEST_TIMEOUT_S", 0.1)
@@ -167,7 +167,9 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> list[Seen]:
     return said
 
 
-def test_status_says_that_it_runs_elsewhere(elsewhere: list[Seen], tmp_path: Path) -> None:
+def test_status_says_that_it_runs_elsewhere(
+    elsewhere: list[PresentPipeline], tmp_path: Path
+) -> None:
     where = ["--home", str(tmp_path), "--bootstrap", "kafka:9092"]
     done = CliRunner().invoke(app, ["status", *where])
     assert done.exit_code == 0, done.output
@@ -185,7 +187,11 @@ def test_status_says_that_it_runs_elsewhere(elsewhere: list[Seen], tmp_path: Pat
     [("following", "running", (3, 0)), ("leading", "running", (0, 0)), (None, "starting", (3, 3))],
 )
 def test_a_home_whose_only_pipeline_has_a_name(
-    elsewhere: list[Seen], tmp_path: Path, role: str | None, state: str, codes: tuple[int, int]
+    elsewhere: list[PresentPipeline],
+    tmp_path: Path,
+    role: str | None,
+    state: str,
+    codes: tuple[int, int],
 ) -> None:
     """It makes the health check of its home pass; the database runs only if it leads."""
     elsewhere.clear()
@@ -204,14 +210,18 @@ def test_the_pipelines_of_this_home_are_not_elsewhere(tmp_path: Path) -> None:
     assert status_command.pipelines_elsewhere(target(place)) == []
 
 
-def test_doctor_says_that_it_runs_elsewhere(elsewhere: list[Seen], tmp_path: Path) -> None:
+def test_doctor_says_that_it_runs_elsewhere(
+    elsewhere: list[PresentPipeline], tmp_path: Path
+) -> None:
     found = doctor._pipeline(target(DatabaseFolder(tmp_path, "bank")))
     assert (found.level, found.what) == ("ok", f"runs elsewhere: {ELSEWHERE}")
     elsewhere.clear()
     assert doctor._pipeline(target(DatabaseFolder(tmp_path, "bank"))).level == "warn"
 
 
-def test_up_begins_no_second_checkpoint_unasked(elsewhere: list[Seen], tmp_path: Path) -> None:
+def test_up_begins_no_second_checkpoint_unasked(
+    elsewhere: list[PresentPipeline], tmp_path: Path
+) -> None:
     with pytest.raises(Failure, match=r"executed elsewhere.*--second"):
         up.refuse_second(target(DatabaseFolder(tmp_path, "bank")))
     up.refuse_second(target(begun(tmp_path / "old", "another")))
@@ -220,7 +230,7 @@ def test_up_begins_no_second_checkpoint_unasked(elsewhere: list[Seen], tmp_path:
 
 
 def test_rebuild_begins_no_second_pipeline_where_there_is_no_checkpoint(
-    elsewhere: list[Seen], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    elsewhere: list[PresentPipeline], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = DatabaseFolder(tmp_path, "bank")
     place.write_record(DatabaseRecord(database="bank", shards=1, partitions=1, bootstrap="k:9"))

@@ -20,8 +20,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from streamydb.kafka import producer
-from streamydb.kafka.appends import Appended, AppendError, AppendUnknownError
-from streamydb.kafka.connection import Contact
+from streamydb.kafka.connection import ConnectionState
+from streamydb.kafka.producer import Appended, AppendError, AppendUnknownError
 from streamydb.settings import Settings
 from tests.support.memory_kafka import CONNECTION, Record
 
@@ -80,7 +80,7 @@ class Client:
     """A client of librdkafka: callbacks are called in `poll` and `flush` only."""
 
     def __init__(self, broker: Broker) -> None:
-        self.contact = Contact(CONNECTION)
+        self.connections = ConnectionState(CONNECTION)
         self._broker = broker
         self._kept: list[tuple[bytes, Told]] = []
         self._ended = False

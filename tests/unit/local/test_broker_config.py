@@ -15,8 +15,8 @@ from streamydb.local.broker.config import (
     parse_properties,
     server_properties,
 )
+from streamydb.local.broker.embedded import BrokerRecord, read_record, remove_record, write_record
 from streamydb.local.broker.ports import accepts, free_port, is_free
-from streamydb.local.broker.record import BrokerRecord, read_record, remove_record, write_record
 
 
 def test_listens_on_the_loopback_device_only() -> None:

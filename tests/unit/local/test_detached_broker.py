@@ -18,7 +18,7 @@ from streamydb.local.broker import (
     free_port,
     start_detached,
 )
-from streamydb.local.broker.record import write_record
+from streamydb.local.broker.embedded import write_record
 from streamydb.local.launcher import LocalProcess
 
 WAITS = [sys.executable, "-c", "import signal; signal.pause()"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from streamydb.local.collector import keep_all, no_collection, often_collected
+from streamydb.local.own_process import keep_all, no_collection, often_collected
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from streamydb.local import processes
-from streamydb.local.broker.detached import find_broker
+from streamydb.local.broker.embedded import find_broker
 from streamydb.local.folder import DatabaseFolder, PipelineStatus
 from streamydb.local.launcher import (
     Birth,
@@ -28,10 +28,10 @@ from streamydb.local.launcher import (
     ProcessError,
     birth_of,
     end,
+    end_of_log,
     process_of,
     wait_until,
 )
-from streamydb.local.logs import end_of_log
 from streamydb.pipeline.progress import StatusWriter
 
 SLEEPS = "import time; print('ready', flush=True); time.sleep(600)"

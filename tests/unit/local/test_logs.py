@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 from streamydb.local import processes
-from streamydb.local.logs import LOGS_KEPT_MAX, OUTPUT, shorten
+from streamydb.local.launcher import LOGS_KEPT_MAX, OUTPUT, shorten
 
 WRITES = """\
 import subprocess, sys
 from pathlib import Path
-from streamydb.local.logs import shorten
+from streamydb.local.launcher import shorten
 child = [sys.executable, "-c", "print('the child', flush=True)"]
 for round in range(int(sys.argv[2])):
     print(f"round {round}", "x" * 100, flush=True)

@@ -11,7 +11,7 @@ import pytest
 
 from streamydb.cli.status import memory_rows
 from streamydb.local import memory, processes
-from streamydb.local.broker.record import BrokerRecord, write_record
+from streamydb.local.broker.embedded import BrokerRecord, write_record
 from streamydb.local.folder import FACADE, PIPELINE, READ_MODEL
 from streamydb.local.launcher import birth_of
 from streamydb.local.memory import BROKER, JVM, WORKERS, PartMemory, memory_bytes, memory_of
@@ -80,7 +80,7 @@ def test_a_jvm_and_what_is_below_it_are_parts_of_their_own(
     below = [Below(name) for name in ("java", "python", "", "python3.11")]
     record = processes.start(folder, PIPELINE, ["sleep", "600"])
     monkeypatch.setattr(psutil.Process, "children", lambda *_, **__: below)
-    monkeypatch.setattr(memory, "_taken", lambda _: memory._Taken(5 * MB, MB))
+    monkeypatch.setattr(memory, "_taken", lambda _: memory._ProcessMemory(5 * MB, MB))
     assert memory_of(folder, folder) == [
         PartMemory(PIPELINE, 1, 5.0, 1.0), PartMemory(JVM, 1, 5.0, 1.0),
         PartMemory(WORKERS, 2, 10.0, 2.0),

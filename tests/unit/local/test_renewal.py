@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.local import renewal
-from streamydb.local.renewal import compiles, renew
+from streamydb.local import own_process
+from streamydb.local.own_process import compiles, renew
 
 KERNEL = """
 from streamydb.columns.jit import kernel
@@ -22,7 +22,7 @@ def twice(number):
 
 SERVICE = """
 import os, sys
-from streamydb.local.renewal import compiles, renew
+from streamydb.local.own_process import compiles, renew
 import kernels
 if compiles(lambda: kernels.twice(2)):
     print("compiled", os.getpid(), sys.argv[1:], flush=True)
@@ -59,7 +59,7 @@ def test_it_is_not_done_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AnewError
 
     monkeypatch.setattr(os, "execv", anew)
-    monkeypatch.setenv(renewal._RENEWED, "1")  # of another process
+    monkeypatch.setenv(own_process._RENEWED, "1")  # of another process
     with pytest.raises(AnewError):
         renew()
     renew()

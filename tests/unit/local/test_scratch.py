@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.local import scratch
-from streamydb.local.scratch import scratch_folder, sweep
+from streamydb.local import file_lock
+from streamydb.local.file_lock import scratch_folder, sweep
 
 HOLDS = """\
 import subprocess, sys, time
 from pathlib import Path
-from streamydb.local.scratch import scratch_folder
+from streamydb.local.file_lock import scratch_folder
 child = subprocess.Popen(["sleep", sys.argv[2]])
 print(scratch_folder(Path(sys.argv[1])), child.pid, flush=True)
 time.sleep(600)
@@ -25,7 +25,7 @@ time.sleep(600)
 ENDS = """\
 import sys
 from pathlib import Path
-from streamydb.local.scratch import scratch_folder
+from streamydb.local.file_lock import scratch_folder
 folder = scratch_folder(Path(sys.argv[1]))
 (folder / "spark-1").mkdir()
 (folder / "spark-1" / "state.sst").write_bytes(b"values")
@@ -36,7 +36,7 @@ folder = scratch_folder(Path(sys.argv[1]))
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The locks that a test takes; they are let go at its end."""
     locks: list[int] = []
-    monkeypatch.setattr(scratch, "_HELD", locks)
+    monkeypatch.setattr(file_lock, "_HELD", locks)
     yield locks
     for lock in locks:
         os.close(lock)
@@ -73,17 +73,17 @@ def test_a_process_that_ends_removes_its_folder(tmp_path: Path) -> None:
 def test_one_that_is_swept_before_it_is_locked_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    locked = scratch._locked
+    locked = file_lock._locked
 
     def after_a_sweep(folder: Path) -> int | None:
-        monkeypatch.setattr(scratch, "_locked", locked)
+        monkeypatch.setattr(file_lock, "_locked", locked)
         handle = locked(folder)
         assert handle is not None
         folder.rmdir()
         return handle
 
     def while_it_is_swept(folder: Path) -> int | None:
-        monkeypatch.setattr(scratch, "_locked", after_a_sweep)
+        monkeypatch.setattr(file_lock, "_locked", after_a_sweep)
         other = os.open(folder, os.O_RDONLY)
         fcntl.flock(other, fcntl.LOCK_EX)
         found = locked(folder)
@@ -92,11 +92,11 @@ def test_one_that_is_swept_before_it_is_locked_is_made_anew(
         return found
 
     def after_it_was_swept(folder: Path) -> int | None:
-        monkeypatch.setattr(scratch, "_locked", while_it_is_swept)
+        monkeypatch.setattr(file_lock, "_locked", while_it_is_swept)
         folder.rmdir()
         return locked(folder)
 
-    monkeypatch.setattr(scratch, "_locked", after_it_was_swept)
+    monkeypatch.setattr(file_lock, "_locked", after_it_was_swept)
     made = scratch_folder(tmp_path)
     assert list(tmp_path.iterdir()) == [made]
 
@@ -133,9 +133,9 @@ def test_a_block_has_a_folder_of_its_kind_and_removes_what_killed_ones_left(tmp_
     for folder in (left, other):
         folder.mkdir()
         (folder / "file").write_bytes(b"values")
-    with scratch.scratch(tmp_path, "a[1].part-", 0o755) as own:
+    with file_lock.scratch(tmp_path, "a[1].part-", 0o755) as own:
         (own / "file").write_bytes(b"values")
-        with scratch.scratch(tmp_path, "a[1].part-") as second:
+        with file_lock.scratch(tmp_path, "a[1].part-") as second:
             assert sorted(tmp_path.iterdir()) == sorted([own, second, other])
             assert second.stat().st_mode & 0o777 == 0o700
         own.rename(tmp_path / "made")

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.local.scratch import sweep
+from streamydb.local.file_lock import sweep
 
 CHILD = """\
 import sys
 from pathlib import Path
-from streamydb.local.scratch import scratch_folder, sweep
+from streamydb.local.file_lock import scratch_folder, sweep
 base = Path(sys.argv[1])
 for line in sys.stdin:
     print(scratch_folder(base) if line == "make\\n" else sweep(base), flush=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.local.spark_home import spark_home
+from streamydb.local.jars import spark_home
 
 
 @pytest.fixture

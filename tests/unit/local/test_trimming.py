@@ -10,12 +10,12 @@ import threading
 
 import pytest
 
-from streamydb.local import trimming
-from streamydb.local.trimming import Trimmer, Usage, few_arenas, give_back, trim_when_idle
+from streamydb.local import own_process
+from streamydb.local.own_process import Trimmer, Usage, few_arenas, give_back, trim_when_idle
 
 FREED = """
 import ctypes
-from streamydb.local.trimming import give_back
+from streamydb.local.own_process import give_back
 
 def anonymous_kb():
     with open("/proc/self/smaps_rollup") as file:
@@ -78,7 +78,7 @@ def test_a_process_has_one_such_thread_and_its_fork_one_of_its_own() -> None:
     pid = os.fork()
     if pid == 0:
         trim_when_idle()
-        os._exit(len(trimming._begun) + 10 * threads())
+        os._exit(len(own_process._begun) + 10 * threads())
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 12
 
 

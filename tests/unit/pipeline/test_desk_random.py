@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from streamydb.kafka import admin
-from streamydb.kafka.changes import KafkaSource
+from streamydb.kafka.changes import KafkaSource, TopicSpan, TopicState
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.source import Topic, TopicSpan
-from streamydb.pipeline import desk
-from streamydb.pipeline.desk import Desk, EarlierRulings
+from streamydb.pipeline import restarts
+from streamydb.pipeline.restarts import ExecutedBefore, FaultHandler
 from streamydb.records import Resolved, encode_resolved
 from streamydb.records.rulings import Fault, TooLate, UnruledFaults
 from tests.support.memory_kafka import CONNECTION, MemoryKafka
@@ -48,7 +47,7 @@ class Written:
         self.dice = dice = random.Random(f"desk {seed}")
         self.kafka = MemoryKafka(dice)
         self.kafka.install(monkeypatch)
-        monkeypatch.setattr(desk, "_WINDOW_RECORDS", dice.choice([1, 2, 5, 100_000]))
+        monkeypatch.setattr(restarts, "_WINDOW_RECORDS", dice.choice([1, 2, 5, 100_000]))
         self.results = self.kafka.create(NAMES.results, dice.randint(1, 3))
         changes = self.kafka.create(NAMES.changes, 2)
         self.kafka.create(NAMES.transactions)
@@ -72,7 +71,7 @@ class Written:
         for _ in range(3):
             self.kafka.append(NAMES.transactions, 0, b"{}")
         spans = {number: TopicSpan(part.low, part.high) for number, part in enumerate(changes)}
-        described = Topic("id", False, spans)
+        described = TopicState("id", False, spans)
         monkeypatch.setattr(KafkaSource, "describe", lambda _: described)
         monkeypatch.setattr(admin, "cluster", lambda _: SimpleNamespace(cluster_id="c"))
 
@@ -102,8 +101,8 @@ def test_what_somebody_may_have_seen_is_not_ruled_on(
     dice, topic = written.dice, Rulings()
     topic.fenced = dice.random() < 0.1
     given: Any = topic
-    none = EarlierRulings(0, {}, dict.fromkeys(range(len(written.results)), 0))
-    deciding = Desk(given, CONNECTION, "bank", none)
+    none = ExecutedBefore(0, {}, dict.fromkeys(range(len(written.results)), 0))
+    deciding = FaultHandler(given, CONNECTION, "bank", none)
     begins = dice.choice([0, written.resolved])
     offsets = dice.sample(range(begins, written.last + 3), dice.choice([1, 1, 2]))
     faults = [Fault(0, offset, "KeyError 'a'") for offset in offsets]
@@ -126,10 +125,10 @@ def test_one_that_follows_waits_for_the_ruling_but_not_for_ever(
 ) -> None:
     written = Written(seed, monkeypatch)
     topic: Any = Rulings()
-    deciding = Desk(topic, CONNECTION, "bank", EarlierRulings(0, {}, {}))
+    deciding = FaultHandler(topic, CONNECTION, "bank", ExecutedBefore(0, {}, {}))
     faults = [Fault(0, offset, "KeyError 'a'") for offset in range(written.dice.randint(1, 3))]
     failed = [f"x.UnruledFaults: {UnruledFaults(faults)}"]
-    for _ in range(desk._WAITS_MAX):
+    for _ in range(restarts._WAITS_MAX):
         assert deciding.may_repeat(failed, 5, leads=False)
     assert topic.known == {}
     if written.dice.random() < 0.5:

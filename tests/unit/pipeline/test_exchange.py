@@ -15,8 +15,14 @@ from types import SimpleNamespace
 import pytest
 
 from streamydb.pipeline import spool
-from streamydb.pipeline.exchange import Exchange, Given, task_number
-from streamydb.pipeline.spool import NO_SPOOL, Spool, SpoolError
+from streamydb.pipeline.spool import (
+    NO_SPOOL,
+    BlockExchange,
+    Spool,
+    SpoolError,
+    TaskBlocks,
+    task_number,
+)
 from streamydb.testing.database import wait_for
 
 KIND = "grants"
@@ -36,7 +42,7 @@ class Waiting:
         self._threads = ThreadPoolExecutor()
 
     def take(self, givers: list[int], number: int) -> Future[list[bytes]]:
-        exchange = Exchange(self._files)
+        exchange = BlockExchange(self._files)
         return self._threads.submit(lambda: [
             block for giver in givers for block in exchange.take(KIND, giver).to(number)
         ])  # fmt: skip
@@ -52,19 +58,19 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         slept.append(seconds)
         look(seconds)
 
-    monkeypatch.setattr("streamydb.pipeline.exchange.sleep", noted)
+    monkeypatch.setattr("streamydb.pipeline.spool.sleep", noted)
     return slept
 
 
 def test_a_task_waits_for_what_others_give(files: Spool, waits: list[float]) -> None:
-    Exchange(files).give(KIND, 1, Given([(0, b"a"), (2, b"not for it"), (0, b"b")]))
+    BlockExchange(files).give(KIND, 1, TaskBlocks([(0, b"a"), (2, b"not for it"), (0, b"b")]))
     got = Waiting(files).take([1, 2], 0)  # it waits for 2 alone
     wait_for(lambda: len(waits) > 3, "some looks", 20)
-    Exchange(files).give("outputs", 2, Given([(0, b"of another kind")]))
+    BlockExchange(files).give("outputs", 2, TaskBlocks([(0, b"of another kind")]))
     before = len(waits)
     wait_for(lambda: len(waits) > before + 3, "more looks", 20)
     assert not got.done()
-    Exchange(files).give(KIND, 2, Given([(0, b"c")]))
+    BlockExchange(files).give(KIND, 2, TaskBlocks([(0, b"c")]))
     assert got.result(20) == [b"a", b"b", b"c"]
     assert waits[:4] == sorted({*waits[:4]}), "looks become fewer"
     assert max(waits) <= 0.002
@@ -85,13 +91,13 @@ def test_a_task_that_waits_for_long_says_for_what_and_ever_more_seldom(
     def wait(seconds: float) -> None:
         waited.append(seconds)
         if sum(waited) > 100:
-            Exchange(files).give(KIND, 1, Given([(0, b"a")]))
+            BlockExchange(files).give(KIND, 1, TaskBlocks([(0, b"a")]))
             waited.clear()
 
-    monkeypatch.setattr("streamydb.pipeline.exchange.sleep", wait)
-    monkeypatch.setattr("streamydb.pipeline.exchange._LOOK_S", (0.2, 0.3))
+    monkeypatch.setattr("streamydb.pipeline.spool.sleep", wait)
+    monkeypatch.setattr("streamydb.pipeline.spool._LOOK_S", (0.2, 0.3))
     monkeypatch.setattr("sys.stderr", SimpleNamespace(write=write, flush=lambda: None))
-    assert Exchange(files).take(KIND, 1).to(0) == [b"a"]
+    assert BlockExchange(files).take(KIND, 1).to(0) == [b"a"]
     assert len(said) == 4, "after 10, 20, 40 and 80 seconds"
     assert "task 0 still waits for grants-1 of another task" in said[0]
 
@@ -109,7 +115,7 @@ def test_all_tasks_give_and_take_at_the_same_time(files: Spool) -> None:
             n: waiting.take([o for o in given if o != n], n) for n in rng.sample([*given], tasks)
         }
         for n in rng.choices([*given], k=tasks) + rng.sample([*given], tasks):
-            Exchange(files).give(KIND, n, Given(given[n]))
+            BlockExchange(files).give(KIND, n, TaskBlocks(given[n]))
         for n, future in got.items():
             assert future.result(20) == [
                 block for o in sorted(given) if o != n for dest, block in given[o] if dest == n
@@ -138,43 +144,46 @@ def denied(*_: object) -> None:
 @pytest.mark.parametrize(
     ("method", "use"),
     [
-        ("open", lambda exchange: exchange.give(KIND, 1, Given([(0, b"a")]))),
-        ("replace", lambda exchange: exchange.give(KIND, 1, Given([(0, b"a")]))),
+        ("open", lambda exchange: exchange.give(KIND, 1, TaskBlocks([(0, b"a")]))),
+        ("replace", lambda exchange: exchange.give(KIND, 1, TaskBlocks([(0, b"a")]))),
         ("read_bytes", lambda exchange: exchange.take(KIND, 1)),
     ],
 )
 def test_a_file_that_fails_is_a_clear_error(
-    method: str, use: Callable[[Exchange], object], files: Spool, monkeypatch: pytest.MonkeyPatch
+    method: str,
+    use: Callable[[BlockExchange], object],
+    files: Spool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    exchange = Exchange(files)
-    exchange.give(KIND, 1, Given([(0, b"b")]))
+    exchange = BlockExchange(files)
+    exchange.give(KIND, 1, TaskBlocks([(0, b"b")]))
     with monkeypatch.context() as patched:
         patched.setattr(Path, method, denied)
         with pytest.raises(SpoolError, match="Permission denied"):
             use(exchange)
-    assert exchange.take(KIND, 1) == Given([(0, b"b")])
+    assert exchange.take(KIND, 1) == TaskBlocks([(0, b"b")])
 
 
 def test_a_half_written_file_is_nobodys(files: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that fails while it writes has given nothing."""
     with monkeypatch.context() as patched, suppress(SpoolError):
         patched.setattr(Path, "replace", denied)
-        Exchange(files).give(KIND, 1, Given([(0, b"a")]))
+        BlockExchange(files).give(KIND, 1, TaskBlocks([(0, b"a")]))
     assert not [*files.of_batch().iterdir()]
     got = Waiting(files).take([1], 0)
-    Exchange(files).give(KIND, 1, Given([(0, b"b")]))
+    BlockExchange(files).give(KIND, 1, TaskBlocks([(0, b"b")]))
     assert got.result(20) == [b"b"]
 
 
 def test_outside_of_a_query_there_is_none(tmp_path: Path) -> None:
     with pytest.raises(SpoolError, match="no task"):
-        Exchange(NO_SPOOL)
+        BlockExchange(NO_SPOOL)
     with pytest.raises(SpoolError, match="no task"):
-        Exchange(Spool(tmp_path))
+        BlockExchange(Spool(tmp_path))
     assert task_number() == 0
 
 
 def test_a_folder_that_cannot_be_made(files: Spool, tmp_path: Path) -> None:
     (tmp_path / "spool").write_text("a file")
     with pytest.raises(SpoolError, match="cannot be made"):
-        Exchange(files)
+        BlockExchange(files)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.pipeline.failures import explain
+from streamydb.pipeline.run import explain
 
 LOST = (
     "Job aborted: Traceback\n"

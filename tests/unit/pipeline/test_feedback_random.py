@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from streamydb.kafka.names import TopicNames
-from streamydb.pipeline import feedback
-from streamydb.pipeline.feedback import KEPT_MS, FeedbackKeeper
+from streamydb.pipeline import background
+from streamydb.pipeline.background import KEPT_MS, FeedbackKeeper
 from tests.support.checkpoints import SparkQuery, with_sums, written_to
 from tests.support.memory_kafka import CONNECTION, MemoryKafka
 
@@ -33,7 +33,7 @@ def test_what_is_old_and_was_read_is_deleted_and_nothing_else(
         kafka.append(TOPIC, at, b"block")
     now_ms = kafka.now_ms + dice.choice([0, KEPT_MS // 2, 2 * KEPT_MS])
     clock = SimpleNamespace(time_ns=lambda: now_ms * 10**6)
-    monkeypatch.setattr(feedback, "time", clock)
+    monkeypatch.setattr(background, "time", clock)
 
     query = SparkQuery(dice, [])
     query.run(dice.randint(1, 6))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from streamydb.pipeline import growth
-from streamydb.pipeline.growth import GrowthWatch
+from streamydb.pipeline import background
+from streamydb.pipeline.background import GrowthWatch
 from streamydb.testing.database import wait_for
 from tests.support.seeds import seeds
 
@@ -58,8 +58,8 @@ def test_changes_that_grow_while_it_runs(seed: int, monkeypatch: pytest.MonkeyPa
         return "made anew"
 
     admin = Admin([*before])
-    monkeypatch.setattr(growth, "administrator", lambda _: admin)
-    monkeypatch.setattr(growth, "_INTERVAL_S", 0.0)
+    monkeypatch.setattr(background, "administrator", lambda _: admin)
+    monkeypatch.setattr(background, "_GROWTH_S", 0.0)
     with GrowthWatch({}, "bank.changes", (OLD, begun), made_anew) as watch:
         wait_for(lambda: len(admin.left) == 1, "the watch to look")
         assert watch.failure is None

@@ -25,12 +25,11 @@ from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.parser.core import parse_transactions
 from streamydb.pipeline import arrow_batches, hosts, spool
-from streamydb.pipeline.exchange import Exchange
-from streamydb.pipeline.routes import tokens
-from streamydb.pipeline.spool import Spool, SpoolError
+from streamydb.pipeline.arrow_batches import tokens
+from streamydb.pipeline.hosts import StageSettings
+from streamydb.pipeline.spool import BlockExchange, Spool, SpoolError
 from streamydb.planner import conflicts
-from streamydb.procedures.modules import NO_MODULES
-from streamydb.records.rulings import NO_RULINGS, Fault, UnruledFaults
+from streamydb.records.rulings import Fault, UnruledFaults
 from streamydb.txn_processor import core, outputs
 from streamydb.txn_processor.core import execute_grants
 from streamydb.txn_processor.outcome import ExecutionOutcome
@@ -98,21 +97,26 @@ def test_hashes_are_the_same_whether_they_travel_or_not() -> None:
 
 @pytest.mark.parametrize("rows", [1, 7, 500])
 def test_small_batches_are_parsed_in_runs(rows: int) -> None:
-    output = list(hosts.Parser(CONFIG)(iter(batches([*transactions(40), None, b"x"], rows))))
+    output = list(
+        hosts.Parser(StageSettings(CONFIG))(iter(batches([*transactions(40), None, b"x"], rows)))
+    )
     assert len(output) == 1
     assert offsets_by_shard(iter(output)) == {0: list(range(42)), 1: list(range(42))}
 
 
 def test_runs_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow_batches, "_RUN_BYTES", 1000)
-    output = list(hosts.Parser(CONFIG)(iter(batches([*transactions(60, 200)], 13))))
+    output = list(hosts.Parser(StageSettings(CONFIG))(iter(batches([*transactions(60, 200)], 13))))
     assert len(output) > 15
     assert offsets_by_shard(iter(output)) == {0: list(range(60)), 1: list(range(60))}
 
 
 def test_no_input_is_no_output() -> None:
-    assert list(hosts.Parser(CONFIG)(iter([]))) == []
-    assert list(hosts.Parser(CONFIG)(iter(batches([b"foreign"], 5, feedback=True)))) == []
+    assert list(hosts.Parser(StageSettings(CONFIG))(iter([]))) == []
+    assert (
+        list(hosts.Parser(StageSettings(CONFIG))(iter(batches([b"foreign"], 5, feedback=True))))
+        == []
+    )
 
 
 def test_bytes_become_ragged_without_a_copy() -> None:
@@ -131,7 +135,7 @@ def granted(count: int, by: str = "partition", seed: int = 0) -> list[list[pa.Re
     """What two shards grant of a plan of so many transactions, by executing partition or shard."""
     inputs: list[list[bytes]] = [[], []]
     made: list[bytes | None] = [*transactions(count, seed=seed)]
-    for batch in hosts.Parser(CONFIG)(iter(batches(made, 500))):
+    for batch in hosts.Parser(StageSettings(CONFIG))(iter(batches(made, 500))):
         for dest, block in zip(
             batch.column(1).to_pylist(), batch.column(3).to_pylist(), strict=True
         ):
@@ -158,11 +162,11 @@ def test_one_task_may_execute_all_partitions(count: int) -> None:
     """It gives the records that a task for each partition gives, and says how long it took."""
     parts = granted(count)
     assert all(parts)
-    executor = hosts.Executor(CONFIG, 2)
+    executor = hosts.Executor(StageSettings(CONFIG, 2))
     apart = [batch for part in parts for batch in executor(iter(part))]
     mixed = [batch for pair in zip_longest(*reversed(parts)) for batch in pair if batch]
     together = list(executor(iter(mixed)))
-    explode = hosts.Explode(CONFIG)
+    explode = hosts.Explode(StageSettings(CONFIG))
     records = rows(explode(iter(together)))
     assert records == rows(explode(iter(apart)))
     assert sum(topic == "bank.results" for topic, *_ in records.elements()) == count
@@ -179,7 +183,7 @@ class Tasks:
         monkeypatch.setattr(spool, "_batch", lambda: 7)
         monkeypatch.setattr(hosts, "task_number", lambda: self._numbers.now)
         self._executor = hosts.ExchangingExecutor(
-            CONFIG, 2, NO_MODULES, NO_RULINGS, Spool(folder, 100)
+            StageSettings(CONFIG, 2, spool=Spool(folder, 100))
         )
 
     def run(self, number: int, made: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
@@ -216,7 +220,9 @@ def test_a_task_gives_nothing_of_a_shard_that_has_failed(
     monkeypatch.setattr(outputs, "_TASK_ROWS", 1)
     made, tasks = granted(20, by="shard"), Tasks(tmp_path, monkeypatch)
     with monkeypatch.context() as impatient:
-        impatient.setattr(Exchange, "_require_query", lambda _: pytest.fail("it waits for others"))
+        impatient.setattr(
+            BlockExchange, "_require_query", lambda _: pytest.fail("it waits for others")
+        )
         for end in range(1, len(made[0])):
             with pytest.raises(SpoolError, match="is cut off"):
                 tasks.run(0, made[0][:end])
@@ -237,8 +243,8 @@ def test_a_partition_may_get_nothing_from_its_own_shard(
 
 def executed(parts: list[list[pa.RecordBatch]]) -> Counter[tuple[object, ...]]:
     """What executing and formatting tasks make of it, one after the other."""
-    given = hosts.Executor(CONFIG, 2)(chain.from_iterable(parts))
-    return rows(hosts.Explode(CONFIG)(given))
+    given = hosts.Executor(StageSettings(CONFIG, 2))(chain.from_iterable(parts))
+    return rows(hosts.Explode(StageSettings(CONFIG))(given))
 
 
 def test_one_task_finds_the_faults_of_all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,5 +258,5 @@ def test_one_task_finds_the_faults_of_all_partitions(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(core, "execute_grants", failing)
     with pytest.raises(UnruledFaults) as stopped:
-        list(hosts.Executor(CONFIG, 2)(chain.from_iterable(parts)))
+        list(hosts.Executor(StageSettings(CONFIG, 2))(chain.from_iterable(parts)))
     assert [fault.offset for fault in stopped.value.faults] == [1, 2]

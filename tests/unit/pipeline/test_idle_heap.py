@@ -7,7 +7,7 @@ import random
 import pytest
 
 from streamydb.pipeline.adaptive import BatchSize
-from streamydb.pipeline.idle_heap import IDLE_LOOKS, Heap, IdleHeap
+from streamydb.pipeline.background import IDLE_LOOKS, Heap, IdleHeap
 
 LIVES_MB = 100.0
 

@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamydb.local.java import JavaError
-from streamydb.pipeline import launch, warmup
+from streamydb.pipeline import session, warmup
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.daemon import EarlyDaemon
-from streamydb.pipeline.launch import SparkLaunch
+from streamydb.pipeline.session import SparkLaunch
 from streamydb.settings import Settings
 
 
@@ -89,7 +89,7 @@ def test_why_spark_cannot_begin_is_told_to_whom_wants_the_session(
     def no_java(*_: object) -> None:
         raise JavaError("no Java")
 
-    monkeypatch.setattr(launch, "start_processes", no_java)
-    begun = launch.launched(PipelineConfig(Settings(), tmp_path, "local[2]", tmp_path))
+    monkeypatch.setattr(session, "start_processes", no_java)
+    begun = session.launched(PipelineConfig(Settings(), tmp_path, "local[2]", tmp_path))
     with pytest.raises(JavaError, match="no Java"):
         begun.session()

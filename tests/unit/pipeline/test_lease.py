@@ -15,10 +15,10 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from streamydb.errors import ConfigurationError
-from streamydb.kafka.patience import StopRequestedError
+from streamydb.kafka.connection import StopRequestedError
+from streamydb.pipeline.background import FeedbackKeeper
 from streamydb.pipeline.checkpoint import StoreCheckpoint, opened
 from streamydb.pipeline.config import PipelineConfig
-from streamydb.pipeline.feedback import FeedbackKeeper
 from streamydb.pipeline.lease import EXPIRES_S, LOST_S, Objects, StoreLease, locked
 from streamydb.settings import Settings
 

@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 
 from streamydb.kafka.names import TopicNames
-from streamydb.pipeline import marker_session
-from streamydb.pipeline.marker_session import MarkerSession, MarkerStatus
+from streamydb.pipeline import markers
+from streamydb.pipeline.markers import MarkerSession, MarkerStatus
 from streamydb.records.marker import Marker, decode_marker, encode_marker
 from streamydb.settings import Settings
 from streamydb.verify.oracle.order import LogRecord, released
@@ -92,10 +92,10 @@ def test_every_record_is_released_and_then_no_marker_is_written(
 ) -> None:
     world = World(seed)
     world.kafka.install(monkeypatch)
-    monkeypatch.setattr(marker_session, "REFRESH_S", 0.0)
+    monkeypatch.setattr(markers, "REFRESH_S", 0.0)
     if world.tail is not None:
-        monkeypatch.setattr(marker_session, "_TAIL", world.tail)
-        monkeypatch.setattr(marker_session, "_TAIL_MAX", 50)
+        monkeypatch.setattr(markers, "_TAIL", world.tail)
+        monkeypatch.setattr(markers, "_TAIL_MAX", 50)
     while not world.records:
         world.befall()
     for _ in range(world.dice.randint(1, 5)):

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from streamydb.errors import ConfigurationError
-from streamydb.pipeline.failures import explain
-from streamydb.pipeline.feedback import read_by_all
+from streamydb.pipeline.background import read_by_all
 from streamydb.pipeline.repair import Resumption, mend, offsets_of
+from streamydb.pipeline.run import explain
 
 
 def written(path: Path, data: bytes) -> Path:

@@ -15,9 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.server import server_of
 from streamydb.kafka.connect import copier
+from streamydb.pipeline.background import LogSampler
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.pipeline.progress import PipelineMetrics
-from streamydb.pipeline.sampler import LogSampler
 from streamydb.read_model import ReadModel
 from streamydb.read_model.metrics import registry_of
 from streamydb.settings import Settings

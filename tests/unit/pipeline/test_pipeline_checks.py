@@ -10,25 +10,25 @@ import pytest
 from streamydb.columns.invariants import HANDED_IN, Seam
 from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
-from streamydb.pipeline import checks
-from streamydb.pipeline.failures import explain
+from streamydb.pipeline import arrow_batches
+from streamydb.pipeline.run import explain
 from streamydb.records.rulings import STOPPING, faults_in
 from streamydb.txn_processor.outputs import Records
 
 
 def test_a_block_that_went_astray_stops_the_batch() -> None:
     rows = [SimpleNamespace(dest=1, block=b"one"), SimpleNamespace(dest=0, block=b"other")]
-    assert list(checks.blocks_for(1, rows[:1])) == [b"one"]
+    assert list(arrow_batches.blocks_for(1, rows[:1])) == [b"one"]
     with pytest.raises(InvariantViolation, match=r"pipeline is handed a block .*here 1, to 0"):
-        list(checks.blocks_for(1, rows))
+        list(arrow_batches.blocks_for(1, rows))
 
 
 def test_keys_without_values_stop_the_batch() -> None:
     records = Records(0, Ragged.of([b"a", b"b"]), Ragged.of([b"1", b"2"]))
-    assert checks.paired(records) is records
+    assert arrow_batches.paired(records) is records
     records.values = records.values.part(0, 1)
     with pytest.raises(InvariantViolation, match="pipeline hands on records"):
-        checks.paired(records)
+        arrow_batches.paired(records)
 
 
 def test_more_texts_than_a_batch_may_have_stop_the_batch() -> None:
@@ -36,14 +36,14 @@ def test_more_texts_than_a_batch_may_have_stop_the_batch() -> None:
     most = (1 << 31) - 1
     ends = [0, most - 10, most]
     records = Records(0, Ragged.of([b"a", b"b"]), Ragged(np.empty(0, np.uint8), np.array(ends)))
-    assert checks.paired(records) is records
+    assert arrow_batches.paired(records) is records
     records.values.offsets[-1] += 1
     with pytest.raises(InvariantViolation, match=r"at most 2 GiB .*bytes 2147483648"):
-        checks.paired(records)
+        arrow_batches.paired(records)
 
 
 def test_the_operator_is_told_and_nobody_rules_on_it() -> None:
-    """It is no fault of a transaction: see `Desk.may_repeat`."""
+    """It is no fault of a transaction: see `FaultHandler.may_repeat`."""
     with pytest.raises(InvariantViolation) as raised:
         Seam("sorter", HANDED_IN, "records").require(False, "they are good", row=3)
     assert isinstance(raised.value, STOPPING)

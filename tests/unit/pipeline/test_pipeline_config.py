@@ -15,10 +15,9 @@ from streamydb.limits import PLAN_RECORDS_MAX
 from streamydb.parser.core import parse_feedback
 from streamydb.pipeline import __main__ as command
 from streamydb.pipeline.__main__ import main, parse
-from streamydb.pipeline.launch import SparkLaunch, _what
+from streamydb.pipeline.config import SMALL_JAVA, SMALL_MAX_OFFSETS, SMALL_SPARK
 from streamydb.pipeline.record import recorded_config, require_same_log
-from streamydb.pipeline.session import DRIVER_OPTIONS
-from streamydb.pipeline.small import SMALL_JAVA, SMALL_MAX_OFFSETS, SMALL_SPARK
+from streamydb.pipeline.session import DRIVER_OPTIONS, SparkLaunch, _what
 from streamydb.settings import Settings
 
 

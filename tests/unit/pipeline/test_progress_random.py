@@ -12,10 +12,10 @@ import pytest
 
 from streamydb.pipeline.adaptive import BatchSize
 from streamydb.pipeline.config import PipelineConfig
-from streamydb.pipeline.parts import Parts
+from streamydb.pipeline.outcome import RunParts
 from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, StatusWriter
+from streamydb.pipeline.standby.coordinator import StandbyReport
 from streamydb.pipeline.standby.position import PipelinePosition
-from streamydb.pipeline.standby.report import StandbyReport
 from streamydb.settings import Settings
 
 METRIC_OF = {
@@ -142,7 +142,7 @@ def test_who_reads_the_part_of_a_pipeline_finds_its_metrics_so(seed: int, tmp_pa
     settings = Settings(bootstrap="127.0.0.1:1")
     config = PipelineConfig(settings, checkpoint=tmp_path, master=None, local=tmp_path)
     unused: Any = None
-    parts = Parts(config, status, unused, unused, metrics, unused, unused)
+    parts = RunParts(config, status, unused, unused, metrics, unused, unused)
     for _ in range(20):
         report = StandbyReport(
             role=dice.choice(["leading", "following"]),

@@ -12,8 +12,8 @@ from streamydb.backup.start import Beginning
 from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.names import TopicNames
-from streamydb.pipeline import feedback
-from streamydb.pipeline.feedback import KEPT_MS, FeedbackKeeper
+from streamydb.pipeline import background
+from streamydb.pipeline.background import KEPT_MS, FeedbackKeeper
 from streamydb.pipeline.preparation import resume
 from tests.support.checkpoints import with_sums, written_to
 from tests.support.memory_kafka import CONNECTION, MemoryKafka, Partition
@@ -101,7 +101,7 @@ def test_a_copy_whose_feedback_was_deleted_since_is_refused_and_what_helps_is_na
         kafka.append(NAMES.feedback, 0, b"block")
         kafka.now_ms += KEPT_MS // 2
     clock = SimpleNamespace(time_ns=lambda: kafka.now_ms * 10**6)
-    monkeypatch.setattr(feedback, "time", clock)
+    monkeypatch.setattr(background, "time", clock)
     FeedbackKeeper(CONNECTION, NAMES.feedback, ran(tmp_path / "own", 8, 9))._drop()
     assert part.low == 8, "that is older than a day"
     assert resume(CONNECTION, CONFIG, tmp_path / "own", None) == {}
@@ -124,7 +124,7 @@ def test_a_rebuilt_pipeline_may_die_in_its_first_batch(
     files = {**with_sums("offsets/0", read), "sources/1/0": b'\0v1\n{"bank.feedback":{"0":5}}'}
     written_to(tmp_path / "query", files)
     clock = SimpleNamespace(time_ns=lambda: (kafka.now_ms + 2 * KEPT_MS) * 10**6)
-    monkeypatch.setattr(feedback, "time", clock)
+    monkeypatch.setattr(background, "time", clock)
     FeedbackKeeper(CONNECTION, NAMES.feedback, tmp_path)._drop()
     assert part.low == 5, "Spark reads it again"
     assert resume(CONNECTION, CONFIG, tmp_path, None) == {}

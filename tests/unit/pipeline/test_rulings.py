@@ -18,14 +18,12 @@ from streamydb.errors import InvariantViolation, RecordError
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.parser.compile import compile_records
-from streamydb.pipeline import desk as ruling
 from streamydb.pipeline import restarts
-from streamydb.pipeline.desk import Desk, EarlierRulings
-from streamydb.pipeline.restarts import RestartedQuery
+from streamydb.pipeline.restarts import ExecutedBefore, FaultHandler, RestartedQuery
 from streamydb.pipeline.standby import coordinator
-from streamydb.pipeline.standby.actions import Play
 from streamydb.pipeline.standby.coordinator import Coordinator
-from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.core import ElectionMember
+from streamydb.pipeline.standby.position import SetRole
 from streamydb.records.control import LeaderClaim
 from streamydb.records.ruling_records import Adopted, Fence, Ruling, decode_ruling, encode_ruling
 from streamydb.records.rulings import (
@@ -183,11 +181,11 @@ class Topic:
         self.known += [] if self.void else faults
 
 
-def desk(topic: Topic, monkeypatch: pytest.MonkeyPatch, resolved: int = 0) -> Desk:
-    told = EarlierRulings(0, {0: resolved}, {})
-    monkeypatch.setattr(ruling, "_told_now", lambda *_: told)
-    monkeypatch.setattr(Desk, "_require_unwritten", lambda *_: None)
-    return Desk(cast("RulingTopic", topic), {}, "db", EarlierRulings(0, {}, {}))
+def desk(topic: Topic, monkeypatch: pytest.MonkeyPatch, resolved: int = 0) -> FaultHandler:
+    told = ExecutedBefore(0, {0: resolved}, {})
+    monkeypatch.setattr(restarts, "_executed_now", lambda *_: told)
+    monkeypatch.setattr(FaultHandler, "_require_unwritten", lambda *_: None)
+    return FaultHandler(cast("RulingTopic", topic), {}, "db", ExecutedBefore(0, {}, {}))
 
 
 def said(*faults: Fault) -> list[str]:
@@ -264,7 +262,7 @@ def test_a_query_is_started_again_for_its_rulings(monkeypatch: pytest.MonkeyPatc
         started.append(Query())
         return started[-1]
 
-    run = RestartedQuery(start, part, desk(topic, monkeypatch))
+    run = RestartedQuery(start, cast("Coordinator", part), desk(topic, monkeypatch))
     run.begin()
     assert run.keep_up()
     assert len(started) == 1
@@ -312,23 +310,23 @@ class Counted(Topic):
 def test_the_shards_are_told_nothing_that_the_query_has_no_rulings_for() -> None:
     wire, topic = Shared(), Counted()
     config = ShardConfig("bank", "me", 1, 1, 10)
-    member = Member("log", "me", "me", standby=True)
+    member = ElectionMember("log", "me", "me", standby=True)
     found = Coordinator(
         cast("SharedTopics", wire), config, member, lambda _: None, cast("RulingTopic", topic)
     )
-    found._act([Play(leads=False, covered=5)])
+    found._act([SetRole(leads=False, covered=5)])
     assert len(wire.told) == 1
-    assert len(found.give()) == 0
+    assert len(found.load_rulings()) == 0
     topic.known = [FAULTS[0]]
-    found._act([Play(leads=False, covered=9)])
+    found._act([SetRole(leads=False, covered=9)])
     assert (found.stale, len(wire.told)) == (True, 1)
-    assert len(found.give()) == 1
-    assert found._untold is not None
-    found._act([found._untold])
+    assert len(found.load_rulings()) == 1
+    assert found._shards.unsent is not None
+    found._act([found._shards.unsent])
     assert (found.stale, len(wire.told)) == (False, 2)
     member.leader.epoch = 4
-    found._act([Play(leads=True, covered=9)])
-    found._act([Play(leads=True, covered=9)])
+    found._act([SetRole(leads=True, covered=9)])
+    found._act([SetRole(leads=True, covered=9)])
     assert (topic.fences, found.epoch, len(wire.told)) == ([4], 4, 4)
 
 
@@ -339,17 +337,17 @@ def test_a_new_leader_rules_on_nothing_while_the_last_one_may_write(
     now = [1_000_000]
     monkeypatch.setattr(coordinator, "_now_ms", lambda: now[0])
     config = ShardConfig("bank", "me", 1, 1, 10)
-    member = Member("log", "me", "me", standby=True)
+    member = ElectionMember("log", "me", "me", standby=True)
     for epoch, pipeline in ((1, before), (2, "me")):
         member.replay(LeaderClaim(log="log", pipeline=pipeline, name=pipeline, epoch=epoch))
     found = Coordinator(
         cast("SharedTopics", Shared()), config, member, lambda _: None,
         cast("RulingTopic", Counted()),
     )  # fmt: skip
-    found._act([Play(leads=True, covered=0)])
+    found._act([SetRole(leads=True, covered=0)])
     assert found.settled is not waits
     now[0] += coordinator._WRITES_ON_MS - 1
-    found._act([Play(leads=True, covered=9)])  # the same epoch
+    found._act([SetRole(leads=True, covered=9)])  # the same epoch
     assert found.settled is not waits
     now[0] += 1
     assert found.settled

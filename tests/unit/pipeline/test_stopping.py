@@ -45,7 +45,7 @@ from streamydb.pipeline import shutdown
 
 shutdown.START_S = shutdown.GIVE_UP_S = shutdown.LEAVE_S = 0.3
 told = lambda **fields: print(fields, flush=True)
-with shutdown.Ending(0.3, told, lambda: print("killed", flush=True)) as watch:
+with shutdown.PipelineShutdown(0.3, told, lambda: print("killed", flush=True)) as watch:
     stage = sys.argv[1]
     if stage != "starting":
         watch.runs()
@@ -66,7 +66,7 @@ from streamydb.pipeline import shutdown
 def say(what):
     os.write(1, f"{what}\\n".encode())  # a whole line, whichever thread says it
 
-with shutdown.Ending(60, lambda **fields: say(fields), lambda: None) as watch:
+with shutdown.PipelineShutdown(60, lambda **fields: say(fields), lambda: None) as watch:
     watch.runs()
     say("ready")
     watch.requested.wait()
@@ -88,7 +88,7 @@ def tell(**fields):
     status.update(**fields)
     told.set()
 
-with shutdown.Ending(60, tell, lambda: None) as watch:
+with shutdown.PipelineShutdown(60, tell, lambda: None) as watch:
     print("ready", flush=True)
     watch.requested.wait()
     status.update(state="stopped")

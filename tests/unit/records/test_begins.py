@@ -10,8 +10,8 @@ import pytest
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.manifest import BackupError
 from streamydb.kafka.admin import TopicDescription
-from streamydb.kafka.foundation import Founding, merged
-from streamydb.pipeline.foundation import begun
+from streamydb.kafka.foundation import FoundingFacts, merged
+from streamydb.pipeline.record import begun
 from streamydb.records import begins as beginnings
 from streamydb.records.begins import Begins
 from streamydb.records.rulings import Fault, Rulings
@@ -43,18 +43,18 @@ def test_a_rule_begins_at_an_offset_of_each_partition() -> None:
 
 def test_what_was_executed_before_a_rule_keeps_its_meaning() -> None:
     """An old database gets the rule from the end of its log on, a new one from the beginning."""
-    old = begun(Founding(log="L", partitions=2), topic(5, 9), topic(3))
+    old = begun(FoundingFacts(log="L", partitions=2), topic(5, 9), topic(3))
     assert old.begins.places == {rule: {0: 5, 1: 9} for rule in (RULE, LATER)}
     assert begun(old, topic(50, 90), topic(30)) == old, "recorded once"
-    waiting = begun(Founding(log="L"), topic(5, 9), topic(0))
+    waiting = begun(FoundingFacts(log="L"), topic(5, 9), topic(0))
     assert waiting.begins == EVERYWHERE, "nothing of it was executed"
 
 
 def test_the_first_record_of_a_place_holds() -> None:
     first, second = (Begins({RULE: {0: at}}) for at in (4, 8))
     both = Begins({**second.places, "later": {0: 9}})
-    records = [Founding(log="L", partitions=1), Founding(log="L", begins=first)]
-    records += [Founding(log="L", begins=both), Founding(log="M", begins=EVERYWHERE)]
+    records = [FoundingFacts(log="L", partitions=1), FoundingFacts(log="L", begins=first)]
+    records += [FoundingFacts(log="L", begins=both), FoundingFacts(log="M", begins=EVERYWHERE)]
     found = merged("L", map(msgspec.json.encode, records))
     assert found.begins == Begins({RULE: {0: 4}, "later": {0: 9}})
     assert found.partitions == 1

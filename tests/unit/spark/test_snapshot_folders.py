@@ -13,8 +13,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, PySparkRuntimeError
 
 from streamydb.backup.snapshots import SnapshotError
+from streamydb.kafka.changes import TopicSpan
 from streamydb.kafka.positions import ChangesEnds
-from streamydb.kafka.source import TopicSpan
 from streamydb.settings import Settings
 from streamydb.spark import snapshots
 from streamydb.spark.folders import Folders, literal, require_writable

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from streamydb.pipeline.config import PipelineConfig
-from streamydb.pipeline.parts import Parts
+from streamydb.pipeline.outcome import RunParts
 from streamydb.pipeline.progress import PipelineMetrics, StatusWriter
 from streamydb.pipeline.realtime.report import GearReports, Reach, one_gear
-from streamydb.pipeline.standby.report import StandbyReport
+from streamydb.pipeline.standby.coordinator import StandbyReport
 from streamydb.records.gears import MICRO_BATCH, REAL_TIME, GearStatus
 from streamydb.settings import Settings
 
@@ -19,14 +19,14 @@ def part(role: str) -> StandbyReport:
     return StandbyReport(role, 3, "a", ready=True, lag_ms=0, behind=7, alarm=None)
 
 
-def parts_of(tmp_path: Path) -> Parts:
+def parts_of(tmp_path: Path) -> RunParts:
     unused: Any = None
     config = PipelineConfig(Settings(bootstrap="127.0.0.1:1"), tmp_path, None, tmp_path)
     status, metrics = StatusWriter(None, "bank"), PipelineMetrics()
-    return Parts(config, status, unused, unused, metrics, unused, unused)
+    return RunParts(config, status, unused, unused, metrics, unused, unused)
 
 
-def figure(parts: Parts, name: str, **labels: str) -> float:
+def figure(parts: RunParts, name: str, **labels: str) -> float:
     found = parts.metrics.registry.get_sample_value(name, labels)
     assert found is not None
     return found

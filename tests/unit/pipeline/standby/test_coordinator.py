@@ -14,14 +14,14 @@ from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics, SharedTopicsError
 from streamydb.pipeline.standby.coordinator import Coordinator
-from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.core import ElectionMember
 from streamydb.records.control import Audited, Beat, LeaderClaim, Message
 from streamydb.records.ruling_records import Fence, encode_ruling
 from streamydb.records.rulings import Book, Fault, ruling_of
 from tests.support.wire import Ruled, Wire
 
 
-def coordinator(wire: Wire, member: Member, ruled: Ruled | None = None) -> Coordinator:
+def coordinator(wire: Wire, member: ElectionMember, ruled: Ruled | None = None) -> Coordinator:
     config = ShardConfig("bank", "me", 1, 1, 10, digest_interval=10)
     shared, rulings = cast("SharedTopics", wire), cast("RulingTopic", ruled or Ruled())
     return Coordinator(shared, config, member, lambda _: None, rulings)
@@ -55,7 +55,7 @@ def test_a_long_history_is_read_as_long_as_it_comes(
     now_s = [0.0]
     clock = SimpleNamespace(monotonic=lambda: now_s[0], monotonic_ns=lambda: int(now_s[0] * 1e9))
     monkeypatch.setattr("streamydb.pipeline.standby.coordinator.time", clock)
-    member = Member("log", "me", "me", standby=True)
+    member = ElectionMember("log", "me", "me", standby=True)
     found = coordinator(History(now_s, kept), member)
     if kept == 10:
         found.begin()
@@ -82,7 +82,7 @@ class Refusing(Wire):
 @pytest.mark.parametrize("refused", [1, 2])
 def test_what_was_said_is_heard_though_a_message_before_it_failed(refused: int) -> None:
     wire = Refusing()
-    member = Member("log", "me", "me", standby=True)
+    member = ElectionMember("log", "me", "me", standby=True)
     found = coordinator(wire, member)
     wire.coming = [LeaderClaim(log="log", pipeline="you", epoch=1)]
     found.begin()
@@ -122,7 +122,7 @@ def test_a_leader_is_above_all_that_have_ruled_though_what_they_said_is_kept_no_
     """
     wire, ruled, book = Echo(), Ruled(), Book("log")
     ruled.fences.append(57)
-    member = Member("log", "me", "me", standby=standby)
+    member = ElectionMember("log", "me", "me", standby=standby)
     found = coordinator(wire, member, ruled)
     found.begin()
     if standby:
@@ -149,7 +149,7 @@ def test_digests_that_were_made_anew_are_compared_and_told_of(
     """They begin at offset 0 again, where what is told is no older than the start."""
     wire = Digests()
     wire.coming = [LeaderClaim(log="log", pipeline="me", epoch=1)]
-    found = coordinator(wire, Member("log", "me", "me", standby=False))
+    found = coordinator(wire, ElectionMember("log", "me", "me", standby=False))
     found.begin()
     digest = b'{"seq":10,"shard":0,"interval":10,"state":"aa","outcomes":"bb","shards":1}'
     wire.offset, wire.told_digests = 99, [(b"0/10/you", digest)]

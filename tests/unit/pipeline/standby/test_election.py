@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from streamydb.pipeline.standby.actions import Say, Times
-from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.core import ElectionMember
+from streamydb.pipeline.standby.position import SendMessage, Times
 from streamydb.records.control import Beat, Following, Handover, LeaderClaim
 from tests.support.room import Room
 
@@ -151,7 +151,7 @@ def test_a_leader_that_lacks_what_was_resolved_is_relieved() -> None:
     room = Room(a=False, b=True)
     room.begin("a", "b")
     level(room, "a", "b")
-    again = Member("log", "id-a", "a", standby=False)
+    again = ElectionMember("log", "id-a", "a", standby=False)
     for message in room.said:
         again.replay(message)
     room.members["a"] = again
@@ -170,29 +170,29 @@ def test_a_standby_that_led_last_leads_again_after_a_restart_of_all() -> None:
     level(room, "a", "b")
     room.do("b", room.members["b"].hear(Handover(log="log", pipeline=""), room.now))
     assert room.members["b"].role == "leading"
-    again = Member("log", "id-b", "b", standby=True)
+    again = ElectionMember("log", "id-b", "b", standby=True)
     for message in room.said:
         again.replay(message)
-    said = [action.message for action in again.begin(0) if isinstance(action, Say)]
+    said = [action.message for action in again.begin(0) if isinstance(action, SendMessage)]
     assert [type(message) for message in said] == [LeaderClaim]
 
 
 @pytest.mark.fault(42, "two with older states, one of which led, and was relieved", "not ready")
 def test_what_was_told_once_counts_whoever_leads() -> None:
     """Both have lost what they had: the leader's first word is not all that was resolved."""
-    member = Member("log", "id-a", "a", standby=False)
+    member = ElectionMember("log", "id-a", "a", standby=False)
     place: dict[str, Any] = {"log": "log", "pipeline": "id-b", "name": "b"}
     member.replay(Beat(**place, epoch=1, resolved=700, read=1, executed=700, said_ms=1))
     member.replay(LeaderClaim(log="log", pipeline="id-a", name="a", epoch=2))
     (claim,) = member.begin(0)
-    assert isinstance(claim, Say)
+    assert isinstance(claim, SendMessage)
     for action in member.hear(claim.message, 10):
-        if isinstance(action, Say):
+        if isinstance(action, SendMessage):
             member.hear(action.message, 20)
     assert (member.role, member.covered) == ("leading", 0)
     member.progress(300, 1, 30)
     for action in member.hear(LeaderClaim(**place, epoch=4, said_ms=2), 40):
-        if isinstance(action, Say):
+        if isinstance(action, SendMessage):
             member.hear(action.message, 50)
     member.hear(Beat(**place, epoch=4, resolved=30, read=1, executed=30, said_ms=3), 60)
     assert (member.behind, member.is_ready(70)) == (400, False)
@@ -205,7 +205,7 @@ class Restarted:
         """It has listened for as long as it must, and has last heard itself a moment ago."""
         self.now, self.cut = 0, False
         self.claims = 0
-        self.member = Member("log", "id-a", "a", standby=False)
+        self.member = ElectionMember("log", "id-a", "a", standby=False)
         self.beat = Beat(log="log", pipeline="id-b", name="b", epoch=9, resolved=60, read=1)
         self.member.replay(self.beat)
         self.said = self.member.begin(0)
@@ -215,7 +215,7 @@ class Restarted:
         for _ in range(ms // 100):
             self.now += 100
             for action in self.said:
-                if isinstance(action, Say):
+                if isinstance(action, SendMessage):
                     self.claims += isinstance(action.message, LeaderClaim)
                     if not self.cut:
                         self.member.hear(action.message, self.now)

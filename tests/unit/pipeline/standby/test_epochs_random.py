@@ -16,7 +16,7 @@ from streamydb.kafka.names import TopicNames
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.pipeline.standby.coordinator import Coordinator
-from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.core import ElectionMember
 from streamydb.pipeline.standby.position import PipelinePosition
 from streamydb.records.begins import EVERYWHERE
 from streamydb.records.ruling_records import Fence, decode_ruling
@@ -36,11 +36,11 @@ class Running:
         self.pipeline = pipeline
         self.rulings = RulingTopic(CONNECTION, "bank", "log", EVERYWHERE)
         self.rulings.adopt(list)
-        member = Member("log", pipeline, name, standby=bool(name))
+        member = ElectionMember("log", pipeline, name, standby=bool(name))
         shared = SharedTopics(CONNECTION, "bank", feedback)
         self.coordinator = Coordinator(shared, config, member, lambda _: None, self.rulings)
         self.coordinator._is_alive = lambda: True
-        self.coordinator.give()
+        self.coordinator.load_rulings()
         self.coordinator.begin()
         self.halted = False
 
@@ -50,7 +50,7 @@ class Running:
         self.coordinator._turn()
         assert self.coordinator.failure is None
         if self.coordinator.stale:  # the query starts again
-            self.coordinator.give()
+            self.coordinator.load_rulings()
 
 
 class World:

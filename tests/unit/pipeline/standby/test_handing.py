@@ -9,8 +9,13 @@ import pytest
 from streamydb.cli.handover import _pause
 from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.pipeline.standby import handover
-from streamydb.pipeline.standby.handover import Handed, Standbys
-from streamydb.pipeline.standby.pause import TimedVerdict, longest_pause, written
+from streamydb.pipeline.standby.handover import (
+    HandoverResult,
+    Standbys,
+    TimedVerdict,
+    longest_pause,
+    written,
+)
 from streamydb.records.control import Beat, Following, Message
 
 
@@ -113,10 +118,12 @@ def test_a_verdict_is_read_from_a_result() -> None:
 
 
 def test_what_the_command_says_of_the_pause() -> None:
-    done = Handed("b", "id-b", 2, 10, 0.07)
+    done = HandoverResult("b", "id-b", 2, 10, 0.07)
     assert _pause(done) == "No verdict was written meanwhile, so nobody waited for one."
-    assert "1.50 s at the longest" in _pause(Handed("b", "id-b", 2, 10, 0.07, 1.5))
-    assert "not known: no rights" in _pause(Handed("b", "id-b", 2, 10, 0.07, None, "no rights"))
+    assert "1.50 s at the longest" in _pause(HandoverResult("b", "id-b", 2, 10, 0.07, 1.5))
+    assert "not known: no rights" in _pause(
+        HandoverResult("b", "id-b", 2, 10, 0.07, None, "no rights")
+    )
 
 
 def test_gears_of_the_leader_are_no_standbys() -> None:

@@ -12,12 +12,10 @@ from streamydb.columns.readers import FEEDBACK
 from streamydb.columns.shards import ShardConfig
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics
-from streamydb.pipeline.standby.actions import Play, Say, Times
 from streamydb.pipeline.standby.agreement import Disagreement
-from streamydb.pipeline.standby.coordinator import Coordinator
-from streamydb.pipeline.standby.core import Member
-from streamydb.pipeline.standby.position import PipelinePosition
-from streamydb.pipeline.standby.report import StandbyReport
+from streamydb.pipeline.standby.coordinator import Coordinator, StandbyReport
+from streamydb.pipeline.standby.core import ElectionMember
+from streamydb.pipeline.standby.position import PipelinePosition, SendMessage, SetRole, Times
 from streamydb.records.control import (
     Audited,
     Beat,
@@ -36,7 +34,7 @@ from tests.support.wire import Ruled, Wire
 def test_the_first_one_leads_at_once_and_says_nothing_while_alone() -> None:
     room = Room(a=False)
     room.begin("a")
-    assert room.roles["a"] == [Play(leads=True, covered=0)]
+    assert room.roles["a"] == [SetRole(leads=True, covered=0)]
     said = len(room.said)
     room.pass_ms(60_000)
     assert len(room.said) == said
@@ -46,7 +44,7 @@ def test_a_standby_follows_and_takes_over_in_silence() -> None:
     room = Room(a=False, b=True)
     room.begin("a", "b")
     room.reach("a", 10)
-    assert room.roles["b"][-1] == Play(leads=False, covered=10)
+    assert room.roles["b"][-1] == SetRole(leads=False, covered=10)
     room.reach("b", 10)
     room.pass_ms(30_000)
     assert room.leaders() == ["a"]
@@ -55,7 +53,7 @@ def test_a_standby_follows_and_takes_over_in_silence() -> None:
     assert room.leaders() == ["a"]
     room.pass_ms(100)
     assert room.members["b"].role == "leading"
-    assert room.roles["b"][-1] == Play(leads=True, covered=10)
+    assert room.roles["b"][-1] == SetRole(leads=True, covered=10)
 
 
 def overtaken_for(ms: int) -> Room:
@@ -75,7 +73,7 @@ def test_one_that_was_overtaken_stands_down() -> None:
     room = overtaken_for(2_000)
     room.pass_ms(3_000)
     assert room.leaders() == ["b"]
-    assert room.roles["a"][-1] == Play(leads=False, covered=9)
+    assert room.roles["a"][-1] == SetRole(leads=False, covered=9)
 
 
 def test_one_that_slept_for_long_follows_and_does_not_claim() -> None:
@@ -87,7 +85,7 @@ def test_one_that_slept_for_long_follows_and_does_not_claim() -> None:
     room.now += 30  # so that what is due is due at once
     room.pass_ms(60_000)
     assert room.leaders() == ["b"]
-    assert room.roles["a"][-1] == Play(leads=False, covered=9)
+    assert room.roles["a"][-1] == SetRole(leads=False, covered=9)
     assert sum(isinstance(message, LeaderClaim) for message in room.said) == claims
 
 
@@ -164,7 +162,7 @@ def test_a_handover_moves_the_lead_and_only_to_one_that_is_ready() -> None:
     for name in ("a", "b"):
         room.do(name, room.members[name].hear(Handover(log="log", pipeline=""), room.now))
     assert room.leaders() == ["b"]
-    assert room.roles["b"][-1] == Play(leads=True, covered=7)
+    assert room.roles["b"][-1] == SetRole(leads=True, covered=7)
 
 
 def handed_over() -> Room:
@@ -188,7 +186,7 @@ def test_one_that_stands_down_writes_until_its_successor_does() -> None:
     assert room.roles["a"][-1].leads
     room.reach("b", 9)
     room.pass_ms(100)
-    assert room.roles["a"][-1] == Play(leads=False, covered=9)
+    assert room.roles["a"][-1] == SetRole(leads=False, covered=9)
 
 
 def test_one_that_stands_down_does_not_wait_for_a_successor_that_has_nothing_to_do() -> None:
@@ -196,23 +194,26 @@ def test_one_that_stands_down_does_not_wait_for_a_successor_that_has_nothing_to_
     room.pass_ms(Times().overlap - 100)
     assert room.roles["a"][-1].leads
     room.pass_ms(200)
-    assert room.roles["a"][-1] == Play(leads=False, covered=7)
+    assert room.roles["a"][-1] == SetRole(leads=False, covered=7)
 
 
 def test_a_restart_leads_again_unless_another_has_taken_over() -> None:
     room = Room(a=False, b=True)
     room.begin("a", "b")
     room.pass_ms(1_000)
-    again = Member("log", "id-a", "a", standby=False)
+    again = ElectionMember("log", "id-a", "a", standby=False)
     for message in room.said:
         again.replay(message)
     assert any(
-        isinstance(a, Say) and isinstance(a.message, LeaderClaim) for a in again.begin(room.now)
+        isinstance(a, SendMessage) and isinstance(a.message, LeaderClaim)
+        for a in again.begin(room.now)
     )
-    overtaken = Member("log", "id-a", "a", standby=False)
+    overtaken = ElectionMember("log", "id-a", "a", standby=False)
     overtaken.replay(Beat(log="log", pipeline="id-b", name="b", epoch=9, resolved=50, read=1))
     said = overtaken.begin(0)
-    assert [type(action.message) for action in said if isinstance(action, Say)] == [Following]
+    assert [type(action.message) for action in said if isinstance(action, SendMessage)] == [
+        Following
+    ]
     beat = Beat(log="log", pipeline="id-b", name="b", epoch=9, resolved=60, read=1)
     following = Following(
         log="log",
@@ -224,25 +225,27 @@ def test_a_restart_leads_again_unless_another_has_taken_over() -> None:
         ready=False,
         said_ms=100,
     )
-    assert overtaken.hear(beat, 100) == [Play(leads=False, covered=60), Say(following)]
+    assert overtaken.hear(beat, 100) == [SetRole(leads=False, covered=60), SendMessage(following)]
     gear = gear_of("id-a", "start")
-    shifted = Member("log", "id-a", "a", standby=False)
+    shifted = ElectionMember("log", "id-a", "a", standby=False)
     shifted.replay(Beat(log="log", pipeline=gear, name="real-time", epoch=9, resolved=50, read=1))
     said = shifted.begin(0)
-    claims = [action.message for action in said if isinstance(action, Say)]
+    claims = [action.message for action in said if isinstance(action, SendMessage)]
     assert [type(claim) for claim in claims] == [LeaderClaim], "its own gear has gone with it"
-    alone = Member("log", "id-a", "a", standby=False)
+    alone = ElectionMember("log", "id-a", "a", standby=False)
     alone.replay(beat)
     said = alone.begin(0)
     for now in range(100, Times().start + 100, 100):
         for action in said:
-            assert isinstance(action, Say)
+            assert isinstance(action, SendMessage)
             assert alone.hear(action.message, now) == []
         said = alone.tick(now)
-        assert not any(isinstance(a, Say) and isinstance(a.message, LeaderClaim) for a in said)
-    claims = [action.message for action in alone.tick(2_200) if isinstance(action, Say)]
+        assert not any(
+            isinstance(a, SendMessage) and isinstance(a.message, LeaderClaim) for a in said
+        )
+    claims = [action.message for action in alone.tick(2_200) if isinstance(action, SendMessage)]
     assert [type(claim) for claim in claims] == [LeaderClaim]
-    assert alone.hear(claims[0], 2_250)[0] == Play(leads=True, covered=0)
+    assert alone.hear(claims[0], 2_250)[0] == SetRole(leads=True, covered=0)
     assert (again.before, alone.before) == ("", "id-b"), "it may still write what it began"
 
 
@@ -250,9 +253,9 @@ def test_a_gear_does_not_wait_until_its_pipeline_knows_how_far_it_is() -> None:
     """A pipeline that has just started has executed nothing, and its gear may lead first."""
     ready: dict[str, bool] = {}
     for name in (gear_of("id-a", "start"), "id-b"):
-        member = Member("log", name, "", standby=True)
+        member = ElectionMember("log", name, "", standby=True)
         member.replay(Beat(log="log", pipeline="id-a", epoch=8, resolved=50, read=1))
-        (said,) = [action for action in member.begin(0) if isinstance(action, Say)]
+        (said,) = [action for action in member.begin(0) if isinstance(action, SendMessage)]
         member.hear(said.message, 10)
         for resolved in (49, 50):
             beat = Beat(
@@ -277,9 +280,9 @@ def test_a_leader_whose_shards_do_nothing_reminds_them() -> None:
     for read in (8, 20, 30):
         room.do("a", room.members["a"].progress(7, read, room.now))
         room.pass_ms(2_000)
-    assert room.roles["a"] == [first, Play(leads=True, covered=7)]
+    assert room.roles["a"] == [first, SetRole(leads=True, covered=7)]
     room.pass_ms(5_000)
-    assert room.roles["a"][-2:] == [Play(leads=True, covered=7)] * 2
+    assert room.roles["a"][-2:] == [SetRole(leads=True, covered=7)] * 2
     room.do("a", room.members["a"].progress(30, 30, room.now))
     room.pass_ms(60_000)
     assert len(room.roles["a"]) == 3
@@ -293,7 +296,7 @@ def test_a_standby_without_any_leader_ever_waits() -> None:
 
 
 def test_another_log_is_not_believed() -> None:
-    member = Member("log", "id-a", "a", standby=True)
+    member = ElectionMember("log", "id-a", "a", standby=True)
     member.begin(0)
     beat = Beat(log="older", pipeline="id-b", name="b", epoch=9, resolved=60, read=1)
     member.replay(beat)
@@ -313,7 +316,7 @@ def test_terms_are_what_changes_verdicts_or_digests() -> None:
 
 
 def test_one_with_other_terms_cannot_stand_beside_the_leader() -> None:
-    member = Member("log", "me", "", standby=True, terms="shards=1 id_window=5")
+    member = ElectionMember("log", "me", "", standby=True, terms="shards=1 id_window=5")
     member.begin(0)
     place: dict[str, Any] = {"log": "log", "pipeline": "you"}
     beat = Beat(**place, epoch=1, resolved=1, read=1, terms="shards=1 id_window=6")
@@ -338,7 +341,7 @@ def differing(*, leads: bool) -> tuple[Coordinator, Wire, list[StandbyReport]]:
     """A pipeline "me" whose digest differs from that of "you"; audited and found sound."""
     wire, shown = Wire(), list[StandbyReport]()
     ruled = cast("RulingTopic", Ruled())
-    member = Member("log", "me", "me", standby=not leads)
+    member = ElectionMember("log", "me", "me", standby=not leads)
     config = ShardConfig("bank", "me", 1, 1, 10, digest_interval=10)
     found = Coordinator(cast("SharedTopics", wire), config, member, shown.append, ruled)
     if leads:
@@ -386,7 +389,7 @@ def test_a_difference_between_others_is_an_alarm_and_no_more() -> None:
 @pytest.mark.fault(42, "batches of a standby that have not read their role yet", "not ready")
 def test_a_standby_knows_how_far_it_is_when_a_batch_has_said_so() -> None:
     wire, shown = Wire(), list[StandbyReport]()
-    member = Member("log", "me", "me", standby=True)
+    member = ElectionMember("log", "me", "me", standby=True)
     config = ShardConfig("bank", "me", 1, 1, 10, digest_interval=10)
     ruled = cast("RulingTopic", Ruled())
     found = Coordinator(cast("SharedTopics", wire), config, member, shown.append, ruled)
@@ -421,7 +424,7 @@ def test_a_leader_without_followers_is_seen_by_its_rare_beats(
     monkeypatch.setattr("streamydb.pipeline.standby.coordinator._now_ms", lambda: now[0])
     config = ShardConfig("bank", "me", 1, 1, 10, digest_interval=10)
     found = Coordinator(
-        cast("SharedTopics", wire), config, Member("log", "me", "me", standby=False),
+        cast("SharedTopics", wire), config, ElectionMember("log", "me", "me", standby=False),
         lambda _: None, cast("RulingTopic", Ruled()),
     )  # fmt: skip
     wire.coming = [LeaderClaim(log="log", pipeline="me", epoch=1)]
@@ -444,7 +447,7 @@ def test_a_leader_without_followers_is_seen_by_its_rare_beats(
 
 def test_whatever_a_pipeline_says_tells_which_gear_leads() -> None:
     gear = GearStatus("real-time", 5, "calm", 77)
-    member = Member("log", "a", "a", standby=False)
+    member = ElectionMember("log", "a", "a", standby=False)
     member.gear = gear
     for said in (member.beat(0), member._following(0)):
         told = decode_message(encode_message(said.message))

@@ -20,7 +20,7 @@ from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.pipeline.standby.agreement import PLACES_MAX, Agreement, Disagreement
 from streamydb.pipeline.standby.coordinator import Coordinator
-from streamydb.pipeline.standby.core import Member
+from streamydb.pipeline.standby.core import ElectionMember
 from streamydb.records.control import (
     Audited,
     Beat,
@@ -190,7 +190,7 @@ class Started:
         monkeypatch.setattr(Agreement, "take", noted)
         config = ShardConfig("bank", "me", SHARDS, 1, 10, digest_interval=INTERVAL)
         ruled = cast("RulingTopic", SimpleNamespace(epoch=0, refresh=lambda: 0, fence=lambda *_: 0))
-        member = Member("log", "me", "", standby=False)
+        member = ElectionMember("log", "me", "", standby=False)
         shared = SharedTopics(CONNECTION, "bank", feedback)
         self.coordinator = Coordinator(shared, config, member, lambda _: None, ruled)
 
@@ -261,13 +261,13 @@ def test_a_start_reads_what_was_said_before_any_digest(monkeypatch: pytest.Monke
         beat = Beat(log="log", pipeline="me", epoch=1, resolved=n, read=n)
         started.kafka.append(TopicNames("bank").control, 0, encode_message(beat))
     met: list[int] = []
-    replay = Member.replay
+    replay = ElectionMember.replay
 
-    def noted(self: Member, message: Message) -> None:
+    def noted(self: ElectionMember, message: Message) -> None:
         met.append(len(started.looked_at))
         replay(self, message)
 
-    monkeypatch.setattr(Member, "replay", noted)
+    monkeypatch.setattr(ElectionMember, "replay", noted)
     started.coordinator.begin()
     started.look_at(300)
     assert met == [0] * 300
@@ -282,8 +282,7 @@ def test_what_was_said_of_outputs_that_are_not_there_does_not_count(
     beat = Beat(log="log", pipeline="other", epoch=3, resolved=9, read=9)
     control = TopicNames("bank").control
     started.kafka.append(control, 0, encode_message(beat))
-    started.coordinator.written = written
-    started.coordinator._replay(0, 1)
+    started.coordinator._replay(0, 1, written)
     member = started.coordinator._member
     assert (member.epoch, member.covered) == (3, covered)
     member.hear(msgspec.structs.replace(beat, resolved=12), 1)
@@ -306,13 +305,13 @@ def test_a_start_reads_the_last_messages_unless_they_do_not_tell_who_leads(
     for message in told:
         started.kafka.append(TopicNames("bank").control, 0, encode_message(message))
     met: list[Message] = []
-    replay = Member.replay
+    replay = ElectionMember.replay
 
-    def noted(self: Member, message: Message) -> None:
+    def noted(self: ElectionMember, message: Message) -> None:
         met.append(message)
         replay(self, message)
 
-    monkeypatch.setattr(Member, "replay", noted)
+    monkeypatch.setattr(ElectionMember, "replay", noted)
     started.coordinator.begin()
     assert len(met) == (20 if leads else 20 + len(told))
     member = started.coordinator._member
@@ -368,7 +367,7 @@ class Noisy(Room):
                 member.replay(message)
             super().pass_ms(50)
 
-    def foreign(self, member: Member) -> Message:
+    def foreign(self, member: ElectionMember) -> Message:
         """What somebody says about another log, who may look like somebody known."""
         rng = self._rng
         about: dict[str, Any] = {

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from streamydb.kafka import connection, reader
 from streamydb.kafka.connection import (
     Answer,
-    Contact,
+    ConnectionState,
     RefusedError,
     answer_of,
     is_transient,
@@ -148,7 +148,9 @@ class Unanswered:
     """A client that gets no answer, and hears of an error from time to time."""
 
     def __init__(self, protocol: str, address: str, told: str) -> None:
-        self.contact = Contact({"bootstrap.servers": address, "security.protocol": protocol})
+        self.connections = ConnectionState(
+            {"bootstrap.servers": address, "security.protocol": protocol}
+        )
         self._told = told
         self.answers = False
 
@@ -158,8 +160,8 @@ class Unanswered:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "Local: Timed out"))
 
     def poll(self, _: float) -> None:
-        self.contact(KafkaError(KafkaError._TRANSPORT, self._told))
-        self.contact(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+        self.connections(KafkaError(KafkaError._TRANSPORT, self._told))
+        self.connections(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
 
 
 NO_TLS = "SSL handshake failed: Disconnected: connecting to a PLAINTEXT broker listener? (4ms)"
@@ -183,12 +185,12 @@ def test_a_broker_that_ends_connections_may_also_be_ending(told: str) -> None:
     with pytest.raises(KafkaException, match=r"Timed out; if Kafka runs, .*\(now SSL\)") as raised:
         metadata(client, None, 0)
     assert is_transient(raised.value)
-    said = client.contact.told(raised.value)
+    said = client.connections.reason(raised.value)
     assert "may be wrong" in said
     assert told.partition(" (")[0] in said
     client.answers = True
     assert metadata(client, None, 0) == "topics"
-    assert client.contact.told(raised.value) == "1/1 brokers are down"
+    assert client.connections.reason(raised.value) == "1/1 brokers are down"
 
 
 def test_a_broker_that_does_not_answer_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,7 @@ from py4j.protocol import Py4JNetworkError
 
 from streamydb.errors import ConfigurationError
 from streamydb.kafka.admin import TopicsError
-from streamydb.kafka.connection import RefusedError, is_transient
-from streamydb.kafka.patience import Patience, StopRequestedError
+from streamydb.kafka.connection import KafkaRetry, RefusedError, StopRequestedError, is_transient
 from streamydb.local.broker.ports import free_port
 
 _AWAY = KafkaException(KafkaError(KafkaError._TRANSPORT))
@@ -59,7 +58,7 @@ def test_it_waits_says_why_and_goes_on(caplog: pytest.LogCaptureFixture) -> None
             raise error
         return "found"
 
-    assert Patience(stopped, notes.append).ask(action) == "found"
+    assert KafkaRetry(stopped, notes.append).call(action) == "found"
     assert notes == ["no answer"] * 3 + [None]
     assert [wait for wait in waits if wait] == [0.2, 0.4, 0.8]
     assert caplog.messages == ["waiting for Kafka: no answer", "Kafka answers"]
@@ -74,16 +73,16 @@ def test_it_ends_when_it_is_told_to_stop_or_when_waiting_does_not_help() -> None
 
     answers = iter([False, False, True])
     with pytest.raises(StopRequestedError):
-        Patience(lambda _: next(answers)).ask(away)
+        KafkaRetry(lambda _: next(answers)).call(away)
     with pytest.raises(RefusedError):
-        Patience(lambda _: False).ask(refused)
+        KafkaRetry(lambda _: False).call(refused)
 
 
 def test_where_nobody_listens_kafka_is_not_asked() -> None:
     notes: list[str | None] = []
     answers = iter([False, False, True])
-    patience = Patience(lambda _: next(answers), notes.append, f"127.0.0.1:{free_port()}")
+    retry = KafkaRetry(lambda _: next(answers), notes.append, f"127.0.0.1:{free_port()}")
     with pytest.raises(StopRequestedError):
-        patience.ask(lambda: pytest.fail("asked"))
+        retry.call(lambda: pytest.fail("asked"))
     assert "nobody listens at 127.0.0.1" in str(notes[0])
-    assert Patience(lambda _: False, addresses="127.0.0.1:1").ask(lambda: 7, look=False) == 7
+    assert KafkaRetry(lambda _: False, addresses="127.0.0.1:1").call(lambda: 7, look=False) == 7
