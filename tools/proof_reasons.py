@@ -29,6 +29,11 @@ _FREES: Final = "when memory is freed; changes no answer"
 _WARMS: Final = "compiles what is run later; its results are thrown away"
 _TOPICS: Final = "refuses topics with other settings; case 18 of docs/reliability.md tries them"
 
+_SCHEMA: Final = (
+    "makes a schema as it is imported; `tests/unit/records/test_schemas.py` holds it against the "
+    "decoder with drawn records"
+)
+
 REASONS: Final[dict[str, str]] = {
     "streamydb.cli": _COMMANDS,
     "streamydb.client.testing": "an old name of another module",
@@ -93,6 +98,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.read_model.needs": "hands on what `read_model.store` says, which has its own row",
     "streamydb.read_model.service": _REAL,
     "streamydb.read_model.warmup": _WARMS,
+    "streamydb.records.transaction_schema": _SCHEMA,
     "streamydb.spark.folders": _FRAMES,
     "streamydb.spark.operations": _FRAMES,
     "streamydb.spark.readers": _FRAMES,

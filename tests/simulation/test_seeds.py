@@ -178,7 +178,7 @@ def test_our_own_faults_abort_one_transaction_and_nothing_else(
 def test_a_fault_of_ours_has_one_verdict_whatever_the_release(
     *, pair: bool, injected: Callable[..., None]
 ) -> None:
-    chosen = (*range(1, 1 + seeds(3, 1)), 6)
+    chosen = (2, 6, 1, 3)[: seeds(4, 2)]  # of pairs, the first two have faults
     outcomes = [run_seed(seed, pair=pair, faults=0.03) for seed in chosen]
     failed = [(o.seed, o.config, o.problems[0]) for o in outcomes if o.problems]
     assert not failed, failed[0]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -221,18 +220,6 @@ def test_every_consumer_tells_every_removal_once(
 ) -> None:
     sample = sampled(seed)
     assert Counter(consumer(sample)) == Counter(sample.removals)
-
-
-def test_a_checkpoint_of_an_earlier_release_is_read() -> None:
-    """It has pairs without keys: what it has seen stays seen, whatever its key."""
-    above = np.array([(5, 1), (5, 2)], np.int64).tobytes()
-    seen = SeenRecords(4, above)
-    given = [(5, 1, "a", False), (5, 2, "b", False), (5, 3, "c", False), (4, 1, "d", False)]
-    assert seen.fresh(given).tolist() == [False, False, True, False]
-    again = SeenRecords(seen.resolved, seen.pack())
-    assert again.fresh(given).tolist() == [False] * 4
-    assert again.fresh([(6, 0, None, True)]).tolist() == [False]
-    assert again.pack() == b""
 
 
 @pytest.mark.parametrize("kind", ["http", "direct"])

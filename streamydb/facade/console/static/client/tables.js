@@ -1,4 +1,4 @@
-// Made of clients/typescript/src/tables.ts (82b02e2f9b3d03f06d65b56743e6d2f79c0900b265c9da16765da3da6ba2e2f3): python -m tools.console_client
+// Made of clients/typescript/src/tables.ts (5754861f4d95cf859c503518c47ea167688322b6758798c93bed655f58df77f8): python -m tools.console_client
 // Written by `python -m tools.typescript`: change what it reads.
 /** Problem types: how a request fails, and whether it may succeed later. */
 export const PROBLEMS = {
@@ -276,10 +276,6 @@ export const REJECTED = {
     "reserved-id": {
         "problem": "invalid-transaction",
         "when": "An id begins with `$flow/` and is no follow-up's, or the other way round."
-    },
-    "constraints-off": {
-        "problem": "invalid-transaction",
-        "when": "A constraint was declared while an earlier release executed the log."
     },
     "id-reused": {
         "problem": "id-reused",
