@@ -33,6 +33,10 @@ class Announcer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.flush()
+
+    def flush(self) -> None:
+        """Wait a moment until all that was announced is in Kafka."""
         self._producer.flush(_CLOSE_S)
 
     def announce(self, resolves: str | None) -> None:

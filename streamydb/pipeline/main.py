@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, Final
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -71,6 +72,8 @@ from streamydb.records.begins import Begins
 from streamydb.sorter.log_end import LogEnd
 
 log = logging.getLogger("streamydb.pipeline")
+
+_LISTENER_MS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +199,23 @@ def _execute(
             code = wait(
                 queries, parts, lambda: coordinator.failure or checkpoint.lost or growth.failure
             )
+            if code == 0:
+                _hear_last_batch(spark)
     coordinator.stop()
     spark.stop()
     if code == 0:
         parts.status.update(state="stopped")
     return code
+
+
+def _hear_last_batch(spark: SparkSession) -> None:
+    """Wait a moment until the listener has the last micro-batch, so that it announces its outputs.
+
+    Otherwise the next start does not know that they are written.
+    """
+    context: Any = spark.sparkContext
+    with suppress(Py4JError, OSError):  # the JVM is gone, or slow: the outputs may be written twice
+        context._jsc.sc().listenerBus().waitUntilEmpty(_LISTENER_MS)  # noqa: SLF001
 
 
 def _go_on(ending: PipelineShutdown) -> None:
@@ -367,6 +382,7 @@ def _gear(
         Packing(real_time_session(spark)),
         _changes(state).partitions,
         output_topics(names),
+        coordinator.written,
     )
     return RealTimeGear(
         start, micro_batch, lambda: coordinator.leads, reports, parts.ending.requested

@@ -62,6 +62,7 @@ _BEHIND_MAX: Final = 5_000
 """Records that the micro-batch gear may be behind; it executes them in a tenth of a second."""
 _FAULT: Final = "fault"
 _HURRY_BYTES: Final = TAIL_BYTES_MAX // 4
+_DRAIN_S: Final = 2.0
 _END_S: Final = 5.0
 _REQUEST_S: Final = 5.0
 
@@ -228,6 +229,8 @@ class RealTimeGear(Background):
             failed = self._end(_FAULT, why)
         finally:
             self._pace.hurry()
+            if self._ending.is_set() and self._life is not None and self._life.leads:
+                self._life.drain(_DRAIN_S)
             self._give_back()
             self._at_once_s = None
             life, self._life = self._life, None

@@ -110,6 +110,7 @@ class _Worker:
         self._inbox: Inbox[_Message] = Inbox()
         self._rebased_s = time.monotonic()
         self._begun_s = self._ended_s = 0.0
+        self._roles = 0
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Open a base, then execute what comes.
@@ -185,6 +186,7 @@ class _Worker:
                 if isinstance(item, LogColumns):
                     records += _records(item)
                 elif isinstance(item, Play):
+                    self._roles += 1
                     group = shard.play(leads=item.leads, covered=item.covered)
                     yield from self._given(shard, group)
                 elif item.of_driver:
@@ -218,6 +220,7 @@ class _Worker:
                 group.resolved,
                 shard.tail.bytes,
                 any(records.topic == FOLLOW_UPS for records in outputs),
+                self._roles,
             )
         )
 

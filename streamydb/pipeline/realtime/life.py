@@ -49,6 +49,7 @@ log = logging.getLogger("streamydb.realtime")
 GEAR_NAME: Final = "real-time"
 """The name under which the real-time gear speaks in `<db>.control`."""
 
+_DRAIN_TURN_S: Final = 0.005
 _BEGIN_S: Final = 60.0
 _NOTE_S: Final = 0.1
 
@@ -71,7 +72,8 @@ class GearStart:
     """The part that all starts of the gear in one run of the pipeline have in common.
 
     ``shard``: the configuration of the micro-batch gear. ``packing``: of the real-time session.
-    ``topics``: the output topics with their numbers.
+    ``topics``: the output topics with their numbers. ``written``: up to this seq earlier runs of
+    pipelines have written everything.
     """
 
     config: PipelineConfig
@@ -81,6 +83,7 @@ class GearStart:
     packing: Packing
     changes_partitions: int
     topics: Mapping[str, int]
+    written: int = 0
 
     @property
     def client(self) -> Mapping[str, str]:
@@ -91,18 +94,30 @@ class GearStart:
 class _GearTopics(SharedTopics):
     """The shared topics; what the shards are told goes over the socket."""
 
-    def __init__(self, connection: Mapping[str, str], database: str, channel: Channel) -> None:
+    def __init__(
+        self, connection: Mapping[str, str], database: str, channel: Channel, written: int
+    ) -> None:
+        """``written``: up to this seq everything is written, whatever a role says."""
         super().__init__(connection, database)
         self._channel = channel
+        self._written = written
         self._plays = 0
 
     def tell(self, topic: str, block: bytes) -> int:  # noqa: ARG002 - it has no feedback topic
-        """Tell the worker its role; return the number of the message."""
+        """Tell the worker its role; return how many roles it was told."""
         role = FEEDBACK.read(block)
         if not isinstance(role, Role):
             raise SharedTopicsError("the real-time gear has no state to audit")
+        return self.play(leads=role.leads, covered=max(role.covered, self._written))
+
+    def play(self, *, leads: bool, covered: int) -> int:
+        """Tell the worker its role, as `tell` does.
+
+        Raises:
+            SharedTopicsError: the worker is gone.
+        """
         try:
-            self._channel.send(Play(role.leads, role.covered))
+            self._channel.send(Play(leads, covered))
         except OSError as error:
             raise SharedTopicsError(f"the worker of the real-time gear is gone: {error}") from error
         self._plays += 1
@@ -136,6 +151,7 @@ class GearLife:
         self._config = msgspec.structs.replace(start.shard, incarnation=named, name=GEAR_NAME)
         self._channel: Channel | None = None
         self._coordinator: Coordinator | None = None
+        self._topics: _GearTopics | None = None
         self._query: RunningQuery | None = None
         self._reader: OutputReader | None = None
         self._announcer = Announcer(
@@ -225,7 +241,9 @@ class GearLife:
         member = ElectionMember(
             start.log_id, me.incarnation, GEAR_NAME, standby=True, terms=start.shard.terms
         )
-        topics = _GearTopics(start.client, start.shard.database, channel)
+        topics = self._topics = _GearTopics(
+            start.client, start.shard.database, channel, start.written
+        )
         coordinator = Coordinator(topics, me, member, self._show, start.rulings)
         coordinator.load_rulings()
         coordinator.begin()
@@ -293,6 +311,28 @@ class GearLife:
         """Wait until something has happened."""
         self._changed.wait(timeout_s)
         self._changed.clear()
+
+    def drain(self, timeout_s: float) -> None:
+        """Have the worker execute no more, and wait until all its outputs are there and resolved.
+
+        So whoever leads next writes nothing twice. When the time is up, or the worker is gone, it
+        does: the same bytes.
+        """
+        if self._topics is None:
+            return
+        ends_s, last = time.monotonic() + timeout_s, self._groups.last
+        try:
+            told = self._topics.play(leads=False, covered=-1 if last is None else last.seq)
+        except SharedTopicsError:
+            return
+        while self._ended is None and time.monotonic() < ends_s:
+            last = self._groups.last
+            if last is not None and last.roles >= told:
+                break
+            self._changed.wait(_DRAIN_TURN_S)
+        self._announcer.flush()
+        self._noted_s = 0.0
+        self.note()
 
     def close(self) -> None:
         """End the query and all that belongs to it; never raises."""

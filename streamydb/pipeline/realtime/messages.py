@@ -49,7 +49,8 @@ class Executed(msgspec.Struct, frozen=True, tag="executed"):
     seq of the base. ``outputs``: hashes of the output records, 64 bits each. ``resolved``: the
     value of the resolved record to write when all of them are in Kafka; None: none is due.
     ``tail_bytes``: payloads of the records behind the base. ``follow_ups``: transactions of
-    workflows are among the outputs; they go to the log, behind ``position``.
+    workflows are among the outputs; they go to the log, behind ``position``. ``roles``: how many
+    roles the worker has taken so far.
     """
 
     seq: int
@@ -59,6 +60,7 @@ class Executed(msgspec.Struct, frozen=True, tag="executed"):
     resolved: bytes | None = None
     tail_bytes: int = 0
     follow_ups: bool = False
+    roles: int = 0
 
 
 class Left(msgspec.Struct, frozen=True, tag="left"):

@@ -205,6 +205,7 @@ class Coordinator(Background):
         self._noted: deque[PipelinePosition] = deque(maxlen=1)
         self._position = PipelinePosition(0, 0, 0)
         self.failure: str | None = None
+        self.written = 0
 
     def begin(self, written: int | None = None) -> None:
         """Find out the role and tell the shards; the query may start afterwards.
@@ -216,6 +217,7 @@ class Coordinator(Background):
         Raises:
             SharedTopicsError: Kafka does not answer, or took no record.
         """
+        self.written = written or 0
         led = self._rulings.highest_epoch  # a claim in it, if kept, lies before the end read here
         end, digests_end = self._topics.ends()
         self._replay(max(0, end - MESSAGES_MAX), end, written)

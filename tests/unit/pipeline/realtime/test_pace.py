@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,8 +25,8 @@ def test_steps_wait_exactly_while_the_driver_wants_it(
         looks.append(seconds)
         clock[0] += seconds
 
-    monkeypatch.setattr("time.sleep", sleep)
-    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    # Not `time.sleep` itself: other threads of the process sleep, too.
+    monkeypatch.setattr(pace, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: clock[0]))
     (tmp_path / "paced").touch()  # a driver was killed
     driver, slow = Pace(tmp_path), False
     for _ in range(30):
