@@ -157,9 +157,9 @@ def test_memory_that_is_short_is_no_verdict_of_a_procedure(monkeypatch: pytest.M
     def fails(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setitem(methods.METHODS[list], "append", fails)
+    monkeypatch.setitem(methods.METHODS[list], "extend", fails)
     with pytest.raises(MemoryError):
-        evaluate("try:\n    [].append(1)\nexcept Exception:\n    pass\nreturn 1")
+        evaluate("try:\n    [].extend([1])\nexcept Exception:\n    pass\nreturn 1")
 
 
 class Topic:
