@@ -27,7 +27,8 @@ from tests.support.faulty import POISONED, TRIED_TWICE, poisoned, resolved
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-DIGESTS = ["--digest-interval", "100"]
+DIGESTS = ["--digest-interval", "100", "--gear", "micro-batch"]
+"""With two gears a pipeline leads by either; `test_gears.py` has them beside a standby."""
 
 
 def load(
