@@ -86,14 +86,14 @@ def _numbers(folder: Path) -> list[int]:
     return [int(path.name) for path in folder.glob("*") if path.name.isdigit()]
 
 
-def _told(connection: Mapping[str, str], database: str, log: str) -> Iterator[Need]:
-    """Yield the need of each pipeline that the messages in `<db>.control` tell of, by name."""
+def _told(connection: Mapping[str, str], database: str, log: str) -> list[Need]:
+    """Return the need of each pipeline that the messages in `<db>.control` tell of, by name."""
     try:
         with TopicReader(connection, TopicNames(database).control) as reader:
-            messages = [_message(record.value(), log) for record in reader.whole()]
+            messages = (_message(record.value(), log) for record in reader.whole())
+            return told_needs(message for message in messages if message is not None)
     except TopicMissingError:
-        return
-    yield from told_needs(message for message in messages if message is not None)
+        return []
 
 
 def told_needs(messages: Iterable[Message]) -> list[Need]:
