@@ -260,16 +260,19 @@ class GearLife:
         while channel is not None:
             said = channel.receive()
             if isinstance(said, Executed):
-                if said.follow_ups and self._reader is not None:
-                    self._reader.read_log(said.position)
-                with self._lock:
-                    self._announce(self._groups.add(said))
+                self._add(said)
             else:
                 what = said.what if isinstance(said, Left) else "its worker is gone"
                 reason = said.reason if isinstance(said, Left) else "fault"
                 self._ended = GearEnded(reason, what)
                 self._changed.set()
                 return
+
+    def _add(self, said: Executed) -> None:
+        if said.follow_ups and self._reader is not None:
+            self._reader.read_log(said.position)
+        with self._lock:
+            self._announce(self._groups.add(said))
 
     def _see(self, hashes: Sequence[int]) -> None:
         with self._lock:
@@ -326,10 +329,11 @@ class GearLife:
         except SharedTopicsError:
             return
         while self._ended is None and time.monotonic() < ends_s:
-            last = self._groups.last
+            with self._lock:  # what is confirmed is announced by whoever holds it
+                last = self._groups.last
             if last is not None and last.roles >= told:
                 break
-            self._changed.wait(_DRAIN_TURN_S)
+            self.wait(_DRAIN_TURN_S)
         self._announcer.flush()
         self._noted_s = 0.0
         self.note()
