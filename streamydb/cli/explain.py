@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from streamydb.backup.restore import shown
 from streamydb.cli.common import EXIT_USAGE, fail, plain, print_raw
 from streamydb.cli.options import DatabaseOptions, Json, Procedures
 from streamydb.cli.target import Target, find_target
@@ -232,3 +231,10 @@ def _shown(value: object) -> str:
 def _cut(value: bytes) -> str:
     text = plain(value.decode())
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+
+
+def shown(ts_ms: int) -> str:
+    """Return a time for people; the room of backups, which shows it, is large to import."""
+    from streamydb.backup import restore
+
+    return restore.shown(ts_ms)
