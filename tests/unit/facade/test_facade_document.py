@@ -41,9 +41,9 @@ def check(paths: str, examples: int, *, at_least: int) -> None:
             test()
         except Exception as problem:  # noqa: BLE001 - each operation is tried
             failed[operation] = problem
-    for operation, problem in failed.items():
-        problem.add_note(f"{operation}, of these that fail: {sorted(failed)}")
-        raise problem
+    for operation, first in failed.items():
+        first.add_note(f"{operation}, of these that fail: {sorted(failed)}")
+        raise first
 
 
 def operation_tests(paths: str, examples: int) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -54,6 +54,7 @@ def operation_tests(paths: str, examples: int) -> Iterator[tuple[str, Callable[[
     """
     import schemathesis
     from schemathesis.checks import load_all_checks
+    from schemathesis.core.result import Ok
     from schemathesis.generation.feedback import FeedbackSources
     from schemathesis.pytest._test_builder import build_operation_test
 
@@ -83,12 +84,14 @@ def operation_tests(paths: str, examples: int) -> Iterator[tuple[str, Callable[[
         case.validate_response(response, checks=checks)
 
     chosen = document.include(path_regex=paths)
-    for operation in chosen.get_all_operations():
+    for found in chosen.get_all_operations():
+        assert isinstance(found, Ok), found
+        operation = found.ok()
         yield (
-            operation.ok().label,
+            operation.label,
             build_operation_test(
                 config=chosen.config,
-                operation=operation.ok(),
+                operation=operation,
                 test_func=answer_is_as_documented,
                 given_kwargs={},
                 feedback=FeedbackSources(),
