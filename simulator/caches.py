@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from streamydb.columns.blobs import Position
-from streamydb.columns.protocol import Message
-from streamydb.columns.scans import Scan
+from streamydb.frames.blobs import Position
+from streamydb.frames.protocol import Message
+from streamydb.frames.scans import Scan
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.memory import MemoryIdTables, MemoryValues
 from streamydb.key_processor.state import Emitted

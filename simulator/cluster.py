@@ -28,10 +28,10 @@ from simulator.faults import Release, SimulatedRulings, packed_otherwise, runnin
 from simulator.large_values import VALUES_BYTES, GrantedBytes, forget_sizes
 from simulator.log import SimulatedLog
 from simulator.procedures import MODULES
-from streamydb.columns.plans import Life, PlanShape
-from streamydb.columns.protocol import Message
-from streamydb.columns.readers import TO_EXECUTOR, TO_GATHERER, TO_SHARD, TO_SINGLE_SHARD
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.plans import Life, PlanShape
+from streamydb.frames.protocol import Message
+from streamydb.frames.readers import TO_EXECUTOR, TO_GATHERER, TO_SHARD, TO_SINGLE_SHARD
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.locking.core import SingleShard

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 from unittest import mock
 
 from streamydb import records
-from streamydb.columns.record_rows import TimedRecords
+from streamydb.frames.record_rows import TimedRecords
 from streamydb.planner.conflicts import Ints, plan_transactions
 from streamydb.planner.plan import Plan
 from streamydb.records.ruling_records import Fence, RulingRecord, encode_ruling

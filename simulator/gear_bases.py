@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.cluster import Cluster
-from streamydb.columns.scans import Scan, end_name, ends_at
 from streamydb.errors import InvariantViolation
+from streamydb.frames.scans import Scan, end_name, ends_at
 from streamydb.key_processor.base import Base, decode_base
 from streamydb.key_processor.idtable import probe
 from streamydb.key_processor.memory import MemoryValues

@@ -20,11 +20,11 @@ import msgspec
 from simulator.log import SimulatedLog
 from simulator.workflows import Divergence
 from streamydb import errors, limits
-from streamydb.columns import sizes
-from streamydb.columns.lock_messages import Granted, Locks
-from streamydb.columns.messages import Grant, KnownResults
-from streamydb.columns.plans import PlanShape
-from streamydb.columns.protocol import Message
+from streamydb.frames import sizes
+from streamydb.frames.lock_messages import Granted, Locks
+from streamydb.frames.messages import Grant, KnownResults
+from streamydb.frames.plans import PlanShape
+from streamydb.frames.protocol import Message
 from streamydb.key_processor import values
 from streamydb.key_processor.locking.messages import is_id_lock, unpacked
 from streamydb.key_processor.memory import MemoryBlobs

@@ -16,7 +16,7 @@ from simulator import fault_mutations as rulings
 from simulator import range_mutations, value_mutations
 from simulator.value_mutations import together
 from streamydb import errors, records
-from streamydb.columns import plans
+from streamydb.frames import plans
 from streamydb.key_processor import core as shard
 from streamydb.key_processor import duplicates, feedback, idwindow, state, values
 from streamydb.key_processor.locking import core, locks, repetitions

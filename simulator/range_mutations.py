@@ -8,7 +8,7 @@ from unittest import mock
 
 import numpy as np
 
-from streamydb.columns.scans import Scan
+from streamydb.frames.scans import Scan
 from streamydb.key_processor.locking.spans import FirstWriters, SpanSeqs
 from streamydb.planner import conflicts
 from streamydb.txn_processor import enforce, interpreter, ranges

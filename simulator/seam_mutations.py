@@ -14,10 +14,10 @@ from unittest import mock
 import msgspec
 import numpy as np
 
-from streamydb.columns import invariants
-from streamydb.columns.lock_messages import Locks
-from streamydb.columns.messages import Feedback, Grant
-from streamydb.columns.table import Ragged
+from streamydb.frames import invariants
+from streamydb.frames.lock_messages import Locks
+from streamydb.frames.messages import Feedback, Grant
+from streamydb.frames.table import Ragged
 from streamydb.key_processor import grants
 from streamydb.key_processor.locking import core as single
 from streamydb.planner.plan import Plan

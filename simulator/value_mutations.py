@@ -9,7 +9,7 @@ from unittest import mock
 
 import msgspec
 
-from streamydb.columns.messages import Feedback, Token
+from streamydb.frames.messages import Feedback, Token
 from streamydb.key_processor import (
     core,
     feedback,

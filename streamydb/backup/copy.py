@@ -23,7 +23,7 @@ from streamydb.backup.manifest import FORMAT, BackupError, BackupManifest
 from streamydb.backup.pieces import LogSource, joined
 from streamydb.backup.replay import EVERYTHING, LogReplay, StateAfter, replay
 from streamydb.backup.state import State
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.reader import Span
 from streamydb.local.file_lock import scratch, write_whole
 from streamydb.local.module_folder import FolderModules

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamydb.backup.manifest import BackupError
-from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.table import Array, Bytes, ColumnTable, Ragged
 from streamydb.errors import RecordError
+from streamydb.frames.encoding import pack, unpack
+from streamydb.frames.table import Array, Bytes, ColumnTable, Ragged
 from streamydb.parser.last_reads import mark_of
 from streamydb.records import Marker, decode_marker
 from streamydb.records.rulings import Rulings

@@ -18,11 +18,11 @@ import numpy as np
 from streamydb.backup.manifest import BackupError
 from streamydb.backup.pieces import LogSource, Piece, Positions
 from streamydb.backup.state import Pieces, State, start_blobs, state_of
-from streamydb.columns.digest import StateDigest
-from streamydb.columns.messages import Feedback, Grant, Role
-from streamydb.columns.plans import Life, PlanShape
-from streamydb.columns.readers import ToExecutor, ToShard
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.digest import StateDigest
+from streamydb.frames.messages import Feedback, Grant, Role
+from streamydb.frames.plans import Life, PlanShape
+from streamydb.frames.readers import ToExecutor, ToShard
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryIdTables
 from streamydb.key_processor.state import ShardState

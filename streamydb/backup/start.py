@@ -16,8 +16,8 @@ import msgspec
 from streamydb.backup.folder import BackupFolder, StateFolder
 from streamydb.backup.manifest import BackupError
 from streamydb.backup.state import StateDescription, start_blobs
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.shards import ShardConfig
 
 START: Final = "start"
 """The folder of the state in a checkpoint folder."""

@@ -18,13 +18,13 @@ import numpy.typing as npt
 
 from streamydb.backup import checks
 from streamydb.backup.manifest import BackupError
-from streamydb.columns.blobs import Blob, BlobStore
-from streamydb.columns.digest import item_lanes
-from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.hashing import KEY_SEED, hash_ragged
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import ColumnTable
-from streamydb.columns.value_rows import Verdicts, WrittenValues
+from streamydb.frames.blobs import Blob, BlobStore
+from streamydb.frames.digest import item_lanes
+from streamydb.frames.encoding import pack, unpack
+from streamydb.frames.hashing import KEY_SEED, hash_ragged
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.table import ColumnTable
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.id_rows import DatedIds, UsedIds
 from streamydb.key_processor.idwindow import DeadlineSpan, IdRun, IdWindowState
 from streamydb.key_processor.merge import parts_of

@@ -16,10 +16,10 @@ from typing import Final
 
 import msgspec
 
-from streamydb.columns.blobs import Blob
-from streamydb.columns.plans import OpenPlan
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
+from streamydb.frames.blobs import Blob
+from streamydb.frames.plans import OpenPlan
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.state import ShardRole, ShardState
 from streamydb.key_processor.values import ShardValues, ValuesState

@@ -1,4 +1,4 @@
-"""Checks of what a shard is handed, and hands on; see `columns.invariants`."""
+"""Checks of what a shard is handed, and hands on; see `frames.invariants`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.blobs import Blob
-from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
-from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, repeats, stray
-from streamydb.columns.jit import leaf, same_text
-from streamydb.columns.messages import Feedback, Token
-from streamydb.columns.plans import OpenPlan
-from streamydb.columns.record_rows import TimedRecords
-from streamydb.columns.table import Ragged, Texts
-from streamydb.columns.value_rows import Verdicts, WrittenValues
+from streamydb.frames.blobs import Blob
+from streamydb.frames.grant_rows import GrantedTransactions, SlotRows
+from streamydb.frames.invariants import HANDED_IN, HANDED_ON, Seam, repeats, stray
+from streamydb.frames.jit import leaf, same_text
+from streamydb.frames.messages import Feedback, Token
+from streamydb.frames.plans import OpenPlan
+from streamydb.frames.record_rows import TimedRecords
+from streamydb.frames.table import Ragged, Texts
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.value_store import FileOrder
 from streamydb.limits import SHARDS_MAX
 from streamydb.sorter.checks import require_order

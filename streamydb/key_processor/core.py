@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 import msgspec
 import numpy as np
 
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.plans import Life, PlanShape
-from streamydb.columns.readers import ToExecutor, ToShard
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.plans import Life, PlanShape
+from streamydb.frames.readers import ToExecutor, ToShard
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor import checks
 from streamydb.key_processor.base import describe
 from streamydb.key_processor.digests import ShardDigests

@@ -8,7 +8,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from streamydb.columns.digest import (
+from streamydb.errors import InvariantViolation
+from streamydb.frames.digest import (
     DigestState,
     Teller,
     close,
@@ -17,10 +18,9 @@ from streamydb.columns.digest import (
     outcome_sums,
     total,
 )
-from streamydb.columns.messages import DigestRecords, Feedback
-from streamydb.columns.plans import OpenPlan
-from streamydb.columns.value_rows import Verdicts, WrittenValues
-from streamydb.errors import InvariantViolation
+from streamydb.frames.messages import DigestRecords, Feedback
+from streamydb.frames.plans import OpenPlan
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.values import ShardValues
 
 __all__ = ["ShardDigests"]

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.program import NOT_A_DUPLICATE, PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
-from streamydb.columns.record_rows import ReleasedRecords
-from streamydb.columns.table import Bytes
+from streamydb.frames.program import NOT_A_DUPLICATE, PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
+from streamydb.frames.record_rows import ReleasedRecords
+from streamydb.frames.table import Bytes
 from streamydb.key_processor.id_rows import HomeIds, IdUse, RepeatedIds, UsedIds, untimely
 from streamydb.key_processor.idwindow import IdWindow
 

@@ -17,17 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.digest import item_lanes
-from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.messages import KeyRemovals
-from streamydb.columns.plans import OpenPlan
-from streamydb.columns.record_rows import TimedRecords
-from streamydb.columns.scans import first_name
-from streamydb.columns.table import ColumnTable, Ragged, chunk_bounds
-from streamydb.columns.timeline import Timeline
-from streamydb.columns.value_rows import ChangeRows, ValueRows, WrittenValues
 from streamydb.errors import InvariantViolation
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.digest import item_lanes
+from streamydb.frames.encoding import pack, unpack
+from streamydb.frames.messages import KeyRemovals
+from streamydb.frames.plans import OpenPlan
+from streamydb.frames.record_rows import TimedRecords
+from streamydb.frames.scans import first_name
+from streamydb.frames.table import ColumnTable, Ragged, chunk_bounds
+from streamydb.frames.timeline import Timeline
+from streamydb.frames.value_rows import ChangeRows, ValueRows, WrittenValues
 from streamydb.key_processor.values import ShardValues
 from streamydb.planner.plan import Plan
 from streamydb.records.expiry import EXPIRY_ID, removal_number
@@ -238,7 +238,7 @@ def _part(number: int) -> str:
 
 class _Turns(msgspec.Struct):
     """The turns of a plan's removals: its `Timeline`, the keys that others tell, and the
-    names (`columns.scans`) with which all but the last one end.
+    names (`frames.scans`) with which all but the last one end.
     """
 
     timeline: bytes

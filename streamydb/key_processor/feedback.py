@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.messages import Feedback, Token
-from streamydb.columns.plans import OpenPlan
-from streamydb.columns.protocol import BlockReader
-from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.messages import Feedback, Token
+from streamydb.frames.plans import OpenPlan
+from streamydb.frames.protocol import BlockReader
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor import checks
 from streamydb.key_processor.sizes import ShardSizes
 from streamydb.key_processor.state import ShardState

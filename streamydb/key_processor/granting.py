@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 
 from streamydb import limits
-from streamydb.columns import program as p
-from streamydb.columns.plans import OpenPlan, PlanShape
-from streamydb.columns.readers import ToExecutor
-from streamydb.columns.record_rows import ReleasedRecords, TimedRecords
-from streamydb.columns.timeline import Timeline
+from streamydb.frames import program as p
+from streamydb.frames.plans import OpenPlan, PlanShape
+from streamydb.frames.readers import ToExecutor
+from streamydb.frames.record_rows import ReleasedRecords, TimedRecords
+from streamydb.frames.timeline import Timeline
 from streamydb.key_processor.expiry import Removals
 from streamydb.key_processor.grants import Granter, GrantHeader
 from streamydb.key_processor.known_outputs import KnownOutputs, partition_of

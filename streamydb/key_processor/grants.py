@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns.grant_rows import GrantedKeys, GrantedTransactions, RangeRows, SlotRows
-from streamydb.columns.jit import leaf
-from streamydb.columns.messages import Grant
-from streamydb.columns.plans import OpenPlan, PlanShape
-from streamydb.columns.record_rows import ReleasedRecords
-from streamydb.columns.sizes import SYSTEM, only_system
-from streamydb.columns.table import Array, ChildRows, ColumnTable, Ragged, chunk_bounds, starts_of
-from streamydb.columns.timeline import Timeline
-from streamydb.columns.value_rows import ValueRows
+from streamydb.frames.grant_rows import GrantedKeys, GrantedTransactions, RangeRows, SlotRows
+from streamydb.frames.jit import leaf
+from streamydb.frames.messages import Grant
+from streamydb.frames.plans import OpenPlan, PlanShape
+from streamydb.frames.record_rows import ReleasedRecords
+from streamydb.frames.sizes import SYSTEM, only_system
+from streamydb.frames.table import Array, ChildRows, ColumnTable, Ragged, chunk_bounds, starts_of
+from streamydb.frames.timeline import Timeline
+from streamydb.frames.value_rows import ValueRows
 from streamydb.key_processor import checks
 from streamydb.key_processor.duplicates import Duplicates, find_duplicates
 from streamydb.key_processor.expiry import may_write, written_keys

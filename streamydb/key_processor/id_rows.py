@@ -7,9 +7,9 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import program as p
-from streamydb.columns.program import NOT_A_DUPLICATE, TOO_FAR, TOO_LATE
-from streamydb.columns.table import Array, Bytes, ColumnTable, Ragged
+from streamydb.frames import program as p
+from streamydb.frames.program import NOT_A_DUPLICATE, TOO_FAR, TOO_LATE
+from streamydb.frames.table import Array, Bytes, ColumnTable, Ragged
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX
 
 __all__ = ["DatedIds", "HomeIds", "IdUse", "RepeatedIds", "UsedIds", "untimely"]

@@ -8,9 +8,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.jit import leaf
-from streamydb.columns.program import ENTRY
-from streamydb.columns.table import Array
+from streamydb.frames.jit import leaf
+from streamydb.frames.program import ENTRY
+from streamydb.frames.table import Array
 from streamydb.key_processor.id_rows import UsedIds
 
 __all__ = [

@@ -22,11 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.table import Array, chunk_bounds
-from streamydb.columns.value_rows import Verdicts
 from streamydb.errors import InvariantViolation
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.encoding import pack, unpack
+from streamydb.frames.table import Array, chunk_bounds
+from streamydb.frames.value_rows import Verdicts
 from streamydb.key_processor.id_rows import IdUse, UsedIds
 from streamydb.key_processor.idtable import IdTables, capacity_of, entries_of, insert, make, probe
 

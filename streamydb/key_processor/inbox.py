@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from streamydb.columns.messages import Audit, Feedback, Role, Token, ValueSizes
-from streamydb.columns.readers import ToShard
-from streamydb.columns.record_messages import LogRecords
+from streamydb.frames.messages import Audit, Feedback, Role, Token, ValueSizes
+from streamydb.frames.readers import ToShard
+from streamydb.frames.record_messages import LogRecords
 
 __all__ = ["Inbox"]
 

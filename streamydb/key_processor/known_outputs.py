@@ -8,10 +8,10 @@ the plan, and gives a chunk of feedback with each turn, so all shards wait for i
 from __future__ import annotations
 
 from streamydb import limits
-from streamydb.columns.messages import Feedback
-from streamydb.columns.plans import OpenPlan
-from streamydb.columns.readers import ToExecutor
-from streamydb.columns.value_rows import Verdicts, WrittenValues
+from streamydb.frames.messages import Feedback
+from streamydb.frames.plans import OpenPlan
+from streamydb.frames.readers import ToExecutor
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.expiry import Removals
 from streamydb.key_processor.id_rows import RepeatedIds
 from streamydb.key_processor.repeats import RepeatedResults

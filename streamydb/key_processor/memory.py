@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.blobs import Position
-from streamydb.columns.program import ENTRY
-from streamydb.columns.scans import Scan, end_name, ends_at, first_name, size_of
+from streamydb.frames.blobs import Position
+from streamydb.frames.program import ENTRY
+from streamydb.frames.scans import Scan, end_name, ends_at, first_name, size_of
 from streamydb.key_processor.idtable import Fill
 
 __all__ = ["MemoryBlobs", "MemoryIdTables", "MemoryValues"]

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns import program as p
-from streamydb.columns.hashing import hash_ragged
-from streamydb.columns.interning import intern
-from streamydb.columns.table import ColumnTable, chunk_bounds
-from streamydb.columns.value_rows import WrittenValues
+from streamydb.frames import program as p
+from streamydb.frames.hashing import hash_ragged
+from streamydb.frames.interning import intern
+from streamydb.frames.table import ColumnTable, chunk_bounds
+from streamydb.frames.value_rows import WrittenValues
 
 __all__ = ["latest", "merged", "parts_of", "sizes_of", "slices", "sorted_by_hash"]
 

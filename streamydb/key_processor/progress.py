@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from streamydb.columns.messages import Notice, ResolvedRecord, resolved_value
-from streamydb.columns.plans import OpenPlan
-from streamydb.columns.readers import ToExecutor
+from streamydb.frames.messages import Notice, ResolvedRecord, resolved_value
+from streamydb.frames.plans import OpenPlan
+from streamydb.frames.readers import ToExecutor
 from streamydb.key_processor import checks
 from streamydb.key_processor.state import Emitted, ShardState
 

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.known_results import copy_of, plain_result
-from streamydb.columns.messages import KnownResults, RecordTexts
-from streamydb.columns.table import Ragged, chunk_bounds
 from streamydb.errors import InvariantViolation
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.encoding import pack, unpack
+from streamydb.frames.known_results import copy_of, plain_result
+from streamydb.frames.messages import KnownResults, RecordTexts
+from streamydb.frames.table import Ragged, chunk_bounds
 from streamydb.key_processor.id_rows import RepeatedIds
 from streamydb.key_processor.idwindow import IdWindow
 

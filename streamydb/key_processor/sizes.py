@@ -8,10 +8,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.messages import ValueSizes
-from streamydb.columns.sizes import Sizes, SizesState
-from streamydb.columns.table import Ragged
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.messages import ValueSizes
+from streamydb.frames.sizes import Sizes, SizesState
+from streamydb.frames.table import Ragged
 from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues
 from streamydb.planner.core import SizedSlots, SlotSizes
@@ -29,7 +29,7 @@ class ShardSizes(SlotSizes, Protocol):
         """Return True if a plan can be made: the sizes of all shards' first values are known."""
 
     def hear(self, told: bytes) -> None:
-        """Take in the sizes of written values (`columns.sizes.tells`)."""
+        """Take in the sizes of written values (`frames.sizes.tells`)."""
 
     def hear_all(self, parts: Iterable[ValueSizes]) -> None:
         """Take in what shards announce of all their values."""
@@ -72,7 +72,7 @@ class OwnSizes:
 
 
 class SharedSizes:
-    """The sizes that all shards know alike, as `columns.sizes` has them."""
+    """The sizes that all shards know alike, as `frames.sizes` has them."""
 
     def __init__(
         self, meta: ShardState, state: SizesState, values: ShardValues, blobs: BlobStore, shard: int

@@ -8,14 +8,14 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from streamydb.columns.digest import DigestState
-from streamydb.columns.messages import Role
-from streamydb.columns.plans import OpenPlan, PlanShape
-from streamydb.columns.protocol import Message
-from streamydb.columns.record_rows import ReleasedRecords
-from streamydb.columns.shards import ShardConfig, mismatch, unreadable
-from streamydb.columns.sizes import SizesState
 from streamydb.errors import ConfigurationError
+from streamydb.frames.digest import DigestState
+from streamydb.frames.messages import Role
+from streamydb.frames.plans import OpenPlan, PlanShape
+from streamydb.frames.protocol import Message
+from streamydb.frames.record_rows import ReleasedRecords
+from streamydb.frames.shards import ShardConfig, mismatch, unreadable
+from streamydb.frames.sizes import SizesState
 from streamydb.key_processor.idwindow import IdWindowState
 from streamydb.key_processor.values import ValuesState
 from streamydb.planner.plan import Plan

@@ -11,12 +11,12 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import program as p
-from streamydb.columns.blobs import Position
-from streamydb.columns.jit import kernel, leaf
-from streamydb.columns.scans import ENDING_HEAD_BYTES, HEAD_BYTES, Scan, end_name
-from streamydb.columns.table import Bytes, Ragged
-from streamydb.columns.value_rows import ValueRows, WrittenValues
+from streamydb.frames import program as p
+from streamydb.frames.blobs import Position
+from streamydb.frames.jit import kernel, leaf
+from streamydb.frames.scans import ENDING_HEAD_BYTES, HEAD_BYTES, Scan, end_name
+from streamydb.frames.table import Bytes, Ragged
+from streamydb.frames.value_rows import ValueRows, WrittenValues
 
 __all__ = [
     "INT_ITEM", "FileOrder", "Items", "ValueStore", "decoded", "items_of", "nearly_sorted",
@@ -50,7 +50,7 @@ class ValueStore(Protocol):
 
     def due(self, at: Position, until_ms: int, after: bytes, keys_max: int) -> list[bytes] | None:
         """Return the first names of what ends by ``until_ms``, behind ``after`` (see `end_name` of
-        `columns.scans`); None when the file is not ``at``.
+        `frames.scans`); None when the file is not ``at``.
         """
 
     def apply(

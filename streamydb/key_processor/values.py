@@ -22,12 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns.blobs import Blob, BlobStore, Position, merge_from
-from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.scans import HEAD_BYTES, Scan, key_named
-from streamydb.columns.table import Ragged
-from streamydb.columns.value_rows import ValueRows, WrittenValues
 from streamydb.errors import InvariantViolation, StreamyError
+from streamydb.frames.blobs import Blob, BlobStore, Position, merge_from
+from streamydb.frames.encoding import pack, unpack
+from streamydb.frames.scans import HEAD_BYTES, Scan, key_named
+from streamydb.frames.table import Ragged
+from streamydb.frames.value_rows import ValueRows, WrittenValues
 from streamydb.key_processor import checks, merge
 from streamydb.key_processor.value_store import (
     INT_ITEM,
@@ -188,7 +188,7 @@ class ShardValues:
     def due(self, until_ms: int, after: bytes = b"") -> Iterator[list[tuple[int, bytes]]]:
         """Yield (end, key) of all that ends by ``until_ms``, in this order, in lists.
 
-        ``after``: only those with later names (`columns.scans`).
+        ``after``: only those with later names (`frames.scans`).
         """
         while True:
             attempt = 0

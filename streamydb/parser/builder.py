@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import records as r
-from streamydb.columns import program as p
-from streamydb.columns.hashing import ID_SEED, KEY_SEED, hash_ragged
-from streamydb.columns.json_tokens import parse_ints
-from streamydb.columns.program import REJECT_CODES
-from streamydb.columns.program_steps import ProgramSteps
-from streamydb.columns.record_rows import RecordKeys, RecordMarkers, RecordRanges
-from streamydb.columns.table import Array, Bytes, ChildRows, ColumnTable, Ragged, starts_of
+from streamydb.frames import program as p
+from streamydb.frames.hashing import ID_SEED, KEY_SEED, hash_ragged
+from streamydb.frames.json_tokens import parse_ints
+from streamydb.frames.program import REJECT_CODES
+from streamydb.frames.program_steps import ProgramSteps
+from streamydb.frames.record_rows import RecordKeys, RecordMarkers, RecordRanges
+from streamydb.frames.table import Array, Bytes, ChildRows, ColumnTable, Ragged, starts_of
 
 __all__ = ["Builder", "DraftHome", "DraftRecords", "draft_home", "draft_of"]
 

@@ -18,12 +18,12 @@ import numpy.typing as npt
 
 from streamydb import errors
 from streamydb import records as r
-from streamydb.columns import characters as c
-from streamydb.columns import program as p
-from streamydb.columns.hashing import ID_SEED, PAYLOAD_SEED, hash_ragged
-from streamydb.columns.jit import leaf
-from streamydb.columns.record_rows import CompiledRecords, HomeRows, RecordMarkers
-from streamydb.columns.table import Array, Bytes, ChildRows, Ragged, starts_of
+from streamydb.frames import characters as c
+from streamydb.frames import program as p
+from streamydb.frames.hashing import ID_SEED, PAYLOAD_SEED, hash_ragged
+from streamydb.frames.jit import leaf
+from streamydb.frames.record_rows import CompiledRecords, HomeRows, RecordMarkers
+from streamydb.frames.table import Array, Bytes, ChildRows, Ragged, starts_of
 from streamydb.parser.builder import Builder, DraftHome, DraftRecords, draft_home, draft_of
 from streamydb.parser.fault import keep, reported
 from streamydb.parser.scan import Scanned, scan

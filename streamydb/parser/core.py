@@ -9,17 +9,17 @@ from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
-from streamydb.columns import program as p
-from streamydb.columns.encoding import Part, peel
-from streamydb.columns.lock_messages import FinishedParts, ReleasedLocks
-from streamydb.columns.messages import Feedback, Token
-from streamydb.columns.protocol import Message, require_format
-from streamydb.columns.readers import FEEDBACK, FeedbackMessage, ToShard, ToSingleShard
-from streamydb.columns.record_messages import LogRecords, records_for
-from streamydb.columns.record_rows import CompiledRecords, LastRead
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Array, ChildRows, Ragged
 from streamydb.errors import RecordError
+from streamydb.frames import program as p
+from streamydb.frames.encoding import Part, peel
+from streamydb.frames.lock_messages import FinishedParts, ReleasedLocks
+from streamydb.frames.messages import Feedback, Token
+from streamydb.frames.protocol import Message, require_format
+from streamydb.frames.readers import FEEDBACK, FeedbackMessage, ToShard, ToSingleShard
+from streamydb.frames.record_messages import LogRecords, records_for
+from streamydb.frames.record_rows import CompiledRecords, LastRead
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.table import Array, ChildRows, Ragged
 from streamydb.parser import checks
 from streamydb.parser.compile import compile_records
 from streamydb.parser.last_reads import last_reads

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.record_rows import LastRead
-from streamydb.columns.table import Array, Ragged
+from streamydb.frames.record_rows import LastRead
+from streamydb.frames.table import Array, Ragged
 
 __all__ = ["last_reads", "mark_of"]
 

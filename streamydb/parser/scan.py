@@ -15,10 +15,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import characters as c
-from streamydb.columns import program as p
-from streamydb.columns.jit import copy_bytes, kernel, leaf
-from streamydb.columns.json_tokens import (
+from streamydb.frames import characters as c
+from streamydb.frames import program as p
+from streamydb.frames.jit import copy_bytes, kernel, leaf
+from streamydb.frames.json_tokens import (
     after,
     blank,
     cut,
@@ -28,8 +28,8 @@ from streamydb.columns.json_tokens import (
     text_end,
     word_of,
 )
-from streamydb.columns.program_steps import ProgramSteps
-from streamydb.columns.table import Bytes, Ragged, Texts, starts_of
+from streamydb.frames.program_steps import ProgramSteps
+from streamydb.frames.table import Bytes, Ragged, Texts, starts_of
 from streamydb.limits import ID_BYTES_MAX, TRANSACTION_BYTES_MAX
 from streamydb.parser.call_reader import (
     CALL_KEYS,

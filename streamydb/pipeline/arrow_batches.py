@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Ragged, chunk_bounds
+from streamydb.frames.invariants import HANDED_IN, HANDED_ON, Seam
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.table import Ragged, chunk_bounds
 from streamydb.kafka.names import TopicNames
 from streamydb.pipeline.spool import NO_SPOOL, Spool
 from streamydb.txn_processor.outputs import Records

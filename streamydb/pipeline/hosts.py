@@ -19,10 +19,10 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from streamydb.backup.start import Starter
-from streamydb.columns.messages import Grant, plan_of
-from streamydb.columns.plans import Life
-from streamydb.columns.protocol import Message
-from streamydb.columns.readers import (
+from streamydb.frames.messages import Grant, plan_of
+from streamydb.frames.plans import Life
+from streamydb.frames.protocol import Message
+from streamydb.frames.readers import (
     TO_EXECUTOR,
     TO_GATHERER,
     TO_SHARD,
@@ -30,7 +30,7 @@ from streamydb.columns.readers import (
     ToExecutor,
     ToGatherer,
 )
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.process_cache import ProcessCache

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamydb.backup.start import Beginning, begin
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, StreamyError
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka import FoundingFacts, add_shared, check, describe, log_id, record
 from streamydb.kafka.admin import TopicDescription
 from streamydb.kafka.checks import changes_lack

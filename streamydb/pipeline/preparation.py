@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from streamydb.backup.start import Beginning
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.admin import TopicsError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.positions import written

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from streamydb.columns.protocol import FORMAT
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, RecordError
+from streamydb.frames.protocol import FORMAT
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.admin import TopicDescription, TopicsError
 from streamydb.kafka.foundation import FACTS, FoundingFacts, facts_of, recall, record
 from streamydb.kafka.names import TopicNames

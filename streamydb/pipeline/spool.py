@@ -25,8 +25,8 @@ from typing import Final, Self
 import msgspec
 from pyspark import TaskContext
 
-from streamydb.columns.encoding import Part
 from streamydb.errors import StreamyError
+from streamydb.frames.encoding import Part
 from streamydb.local.file_lock import write_whole
 
 _LEAST_BYTES: Final = 1 << 16

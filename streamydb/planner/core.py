@@ -12,11 +12,11 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import program as p
-from streamydb.columns.record_rows import TimedRecords
-from streamydb.columns.table import Ragged
-from streamydb.columns.value_rows import ValueRows
 from streamydb.errors import InvariantViolation
+from streamydb.frames import program as p
+from streamydb.frames.record_rows import TimedRecords
+from streamydb.frames.table import Ragged
+from streamydb.frames.value_rows import ValueRows
 from streamydb.limits import PLAN_RECORDS_MAX
 from streamydb.planner import checks
 from streamydb.planner.conflicts import earlier_with_same_id, plan_transactions

@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from streamydb.columns.record_rows import TimedRecords
-from streamydb.columns.table import Array
+from streamydb.frames.record_rows import TimedRecords
+from streamydb.frames.table import Array
 from streamydb.planner.conflicts import Ints
 from streamydb.planner.plan import Plan
 

@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.jit import kernel
-from streamydb.columns.record_rows import TimedRecords
-from streamydb.columns.sizes import SYSTEM
-from streamydb.columns.table import Bytes, starts_of
+from streamydb.frames.jit import kernel
+from streamydb.frames.record_rows import TimedRecords
+from streamydb.frames.sizes import SYSTEM
+from streamydb.frames.table import Bytes, starts_of
 from streamydb.limits import VALUE_BYTES_MAX
 from streamydb.planner.plan import Plan
 

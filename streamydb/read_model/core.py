@@ -21,9 +21,9 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from streamydb.columns.addresses import SPARE_BYTES, address_of
-from streamydb.columns.table import Ragged
 from streamydb.errors import RecordError
+from streamydb.frames.addresses import SPARE_BYTES, address_of
+from streamydb.frames.table import Ragged
 from streamydb.kafka.changes import SourceError
 from streamydb.kafka.columns import Record, RecordColumns
 from streamydb.limits import ID_BYTES_MAX, INTEGER_MAX, KEY_BYTES_MAX

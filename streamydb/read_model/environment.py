@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import lmdb
 
-from streamydb.columns.addresses import address_of
+from streamydb.frames.addresses import address_of
 from streamydb.read_model.errors import StoreBusyError, StoreFailedError, StoreMissingError
 from streamydb.read_model.rows import pack_seq
 

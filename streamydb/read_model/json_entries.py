@@ -9,11 +9,11 @@ from typing import Final
 
 import numpy as np
 
-from streamydb.columns import characters as c
-from streamydb.columns.addresses import byte_at, copy_at, start_of
-from streamydb.columns.jit import brief, copy_bytes, leaf
-from streamydb.columns.json_writer import ESCAPED_BYTES, put_character, put_number
-from streamydb.columns.table import Bytes
+from streamydb.frames import characters as c
+from streamydb.frames.addresses import byte_at, copy_at, start_of
+from streamydb.frames.jit import brief, copy_bytes, leaf
+from streamydb.frames.json_writer import ESCAPED_BYTES, put_character, put_number
+from streamydb.frames.table import Bytes
 from streamydb.read_model.lookup import DAMAGED, NONE, find_row
 from streamydb.read_model.rows import (
     Ints,

@@ -11,9 +11,9 @@ from typing import Final
 
 import numpy as np
 
-from streamydb.columns.addresses import copy_at, start_of
-from streamydb.columns.jit import brief, kernel, leaf
-from streamydb.columns.table import Bytes
+from streamydb.frames.addresses import copy_at, start_of
+from streamydb.frames.jit import brief, kernel, leaf
+from streamydb.frames.table import Bytes
 from streamydb.read_model.rows import (
     Ints,
     compare,

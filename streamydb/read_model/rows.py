@@ -17,7 +17,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.addresses import (
+from streamydb.errors import INVALID_KEY, ValueRejected
+from streamydb.frames.addresses import (
     byte_at,
     bytes_at,
     double_at,
@@ -27,8 +28,7 @@ from streamydb.columns.addresses import (
     short_at,
     word_at,
 )
-from streamydb.columns.jit import leaf
-from streamydb.errors import INVALID_KEY, ValueRejected
+from streamydb.frames.jit import leaf
 from streamydb.limits import KEY_BYTES_MAX
 
 Ints = npt.NDArray[np.int64]

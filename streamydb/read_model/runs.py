@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from streamydb.columns.addresses import address_of
+from streamydb.frames.addresses import address_of
 from streamydb.read_model.catalogue import PART, Parts, no_parts, view_of
 from streamydb.read_model.merging import kept, merged, newer, rows_of, written
 from streamydb.read_model.rows import DamagedError, Ints, last_row, row_named

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
-from streamydb.columns.addresses import SPARE_BYTES, bytes_at
+from streamydb.frames.addresses import SPARE_BYTES, bytes_at
 from streamydb.read_model.json_entries import (
     TOO_LARGE,
     UNFINISHED,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from streamydb.columns.addresses import SPARE_BYTES, address_of
-from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
+from streamydb.frames.addresses import SPARE_BYTES, address_of
+from streamydb.frames.table import Ragged
 from streamydb.read_model.catalogue import Parts, fits, no_parts, packed, unpacked, view_of
 from streamydb.read_model.core import ResolvedPoint, Retention, StoreBatch, TopicProgress
 from streamydb.read_model.ends import Ends, ShownParts

@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from streamydb.columns import program as p
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.record_rows import CompiledRecords, LastRead, ReleasedRecords, TimedRecords
-from streamydb.columns.table import chunk_bounds
 from streamydb.errors import InvariantViolation
+from streamydb.frames import program as p
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.encoding import pack, unpack
+from streamydb.frames.record_rows import CompiledRecords, LastRead, ReleasedRecords, TimedRecords
+from streamydb.frames.table import chunk_bounds
 from streamydb.limits import PLAN_BYTES_MAX
 from streamydb.sorter import checks
 from streamydb.sorter.declarations import declares, reading_constraints

@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
-from streamydb.columns import program as p
-from streamydb.columns.hashing import KEY_SEED, hash_ragged
-from streamydb.columns.record_rows import RecordKeys, TimedRecords
-from streamydb.columns.table import Array, ChildRows, Ragged
+from streamydb.frames import program as p
+from streamydb.frames.hashing import KEY_SEED, hash_ragged
+from streamydb.frames.record_rows import RecordKeys, TimedRecords
+from streamydb.frames.table import Array, ChildRows, Ragged
 from streamydb.records import CONSTRAINTS_KEY
 
 __all__ = ["declares", "reading_constraints"]

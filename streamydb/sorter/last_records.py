@@ -13,10 +13,10 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from streamydb.columns.encoding import Stored
-from streamydb.columns.record_messages import LogRecords
-from streamydb.columns.record_rows import CompiledRecords, HomeRows, SharedRows
-from streamydb.columns.table import ChildRows
+from streamydb.frames.encoding import Stored
+from streamydb.frames.record_messages import LogRecords
+from streamydb.frames.record_rows import CompiledRecords, HomeRows, SharedRows
+from streamydb.frames.table import ChildRows
 
 __all__ = ["LastRecords"]
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.record_rows import CompiledRecords, ReleasedRecords, TimedRecords
+from streamydb.frames.record_rows import CompiledRecords, ReleasedRecords, TimedRecords
 
 _Records = TypeVar("_Records", CompiledRecords, ReleasedRecords)
 

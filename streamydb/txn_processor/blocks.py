@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from streamydb.columns.encoding import Part, peel
-from streamydb.columns.messages import RecordTexts
-from streamydb.columns.protocol import Message, require_format
-from streamydb.columns.value_rows import ChangeRows, ResultRows
+from streamydb.frames.encoding import Part, peel
+from streamydb.frames.messages import RecordTexts
+from streamydb.frames.protocol import Message, require_format
+from streamydb.frames.value_rows import ChangeRows, ResultRows
 from streamydb.txn_processor.outputs import CHANGES, RESULTS, Output, Records, Rows, Told, formatted
 
 __all__ = ["open_output", "output_block", "output_parts"]

@@ -1,4 +1,4 @@
-"""Checks of what executing partitions are handed, and hand on: `columns.invariants`."""
+"""Checks of what executing partitions are handed, and hand on: `frames.invariants`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import program as p
-from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
-from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam
-from streamydb.columns.jit import kernel
-from streamydb.columns.plans import PlanName
+from streamydb.frames import program as p
+from streamydb.frames.grant_rows import GrantedTransactions, SlotRows
+from streamydb.frames.invariants import HANDED_IN, HANDED_ON, Seam
+from streamydb.frames.jit import kernel
+from streamydb.frames.plans import PlanName
 
 if TYPE_CHECKING:
     from streamydb.txn_processor.feedback import FeedbackChunk

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import records as r
-from streamydb.columns import program as p
-from streamydb.columns.table import Ragged
 from streamydb.constraints import Constraints, parse
+from streamydb.frames import program as p
+from streamydb.frames.table import Ragged
 from streamydb.txn_processor.kernel import BY_KERNEL, BY_PYTHON, Program
 from streamydb.txn_processor.run import Run
 

@@ -8,10 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from streamydb.columns import program as p
-from streamydb.columns.digest import write_deltas
-from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
-from streamydb.columns.messages import (
+from streamydb.errors import InvariantViolation
+from streamydb.frames import program as p
+from streamydb.frames.digest import write_deltas
+from streamydb.frames.grant_rows import GrantedTransactions, SlotRows
+from streamydb.frames.messages import (
     Deltas,
     DigestRecords,
     Feedback,
@@ -21,12 +22,11 @@ from streamydb.columns.messages import (
     Notice,
     ResolvedRecord,
 )
-from streamydb.columns.readers import ToExecutor, ToGatherer
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Ragged
-from streamydb.columns.timeline import Timeline
-from streamydb.columns.value_rows import Verdicts, WrittenValues
-from streamydb.errors import InvariantViolation
+from streamydb.frames.readers import ToExecutor, ToGatherer
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.table import Ragged
+from streamydb.frames.timeline import Timeline
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Fault, Rulings, UnruledFaults, require_ruled
 from streamydb.txn_processor import checks

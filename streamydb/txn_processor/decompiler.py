@@ -8,8 +8,8 @@ import msgspec
 import numpy.typing as npt
 
 from streamydb import records as r
-from streamydb.columns import program as p
 from streamydb.errors import InvariantViolation
+from streamydb.frames import program as p
 from streamydb.records.ranges import Range
 from streamydb.txn_processor.run import Run
 

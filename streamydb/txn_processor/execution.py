@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import errors, limits
-from streamydb.columns import program as p
-from streamydb.columns.program import PLAN_DUPLICATE, REFUSALS
-from streamydb.columns.table import Ragged
+from streamydb.frames import program as p
+from streamydb.frames.program import PLAN_DUPLICATE, REFUSALS
+from streamydb.frames.table import Ragged
 from streamydb.parser.fault import reported, status_of
 from streamydb.procedures.follow_ups import NO_OUTPUTS, joined
 from streamydb.procedures.modules import Modules

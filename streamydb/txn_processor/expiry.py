@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import program as p
-from streamydb.columns.table import Ragged, starts_of
-from streamydb.columns.timeline import Timeline
-from streamydb.columns.value_rows import PlaceRows
+from streamydb.frames import program as p
+from streamydb.frames.table import Ragged, starts_of
+from streamydb.frames.timeline import Timeline
+from streamydb.frames.value_rows import PlaceRows
 from streamydb.records.expiry import EXPIRY_ID
 from streamydb.txn_processor.granted_ranges import is_of_range
 from streamydb.txn_processor.kernel import BY_KERNEL, BY_PYTHON, WRITES

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import program as p
-from streamydb.columns.program import NOT_A_DUPLICATE
-from streamydb.columns.sizes import class_of, tells
-from streamydb.columns.table import Bytes, Ragged, starts_of
-from streamydb.columns.value_rows import Verdicts, WrittenValues
+from streamydb.frames import program as p
+from streamydb.frames.program import NOT_A_DUPLICATE
+from streamydb.frames.sizes import class_of, tells
+from streamydb.frames.table import Bytes, Ragged, starts_of
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.txn_processor.format import format_results
 from streamydb.txn_processor.outcome import ExecutionOutcome
 from streamydb.txn_processor.rows import result_rows
@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.int64]
 class FeedbackChunk(NamedTuple):
     """A part of what a shard is told: the number ``chunk`` of ``chunks``.
 
-    ``sizes``: see `columns.sizes`.
+    ``sizes``: see `frames.sizes`.
     """
 
     shard: int

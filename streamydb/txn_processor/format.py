@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import characters as c
-from streamydb.columns import program as p
-from streamydb.columns.jit import kernel, leaf
-from streamydb.columns.json_writer import Values, json_strings, put_number, put_text, put_value
-from streamydb.columns.table import Bytes, Ragged, Texts, starts_of
-from streamydb.columns.value_rows import ChangeRows, ResultRows
+from streamydb.frames import characters as c
+from streamydb.frames import program as p
+from streamydb.frames.jit import kernel, leaf
+from streamydb.frames.json_writer import Values, json_strings, put_number, put_text, put_value
+from streamydb.frames.table import Bytes, Ragged, Texts, starts_of
+from streamydb.frames.value_rows import ChangeRows, ResultRows
 
 __all__ = ["format_changes", "format_results"]
 

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns import program as p
-from streamydb.columns.grant_rows import RangeEntries, RangeRows
-from streamydb.columns.table import starts_of
 from streamydb.errors import InvariantViolation
+from streamydb.frames import program as p
+from streamydb.frames.grant_rows import RangeEntries, RangeRows
+from streamydb.frames.table import starts_of
 from streamydb.records.ranges import Bounds
 from streamydb.txn_processor import checks
 from streamydb.txn_processor.kernel import RangeTable

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import errors
-from streamydb.columns import program as p
-from streamydb.columns.jit import leaf, same_text
-from streamydb.columns.table import Bytes
+from streamydb.frames import program as p
+from streamydb.frames.jit import leaf, same_text
+from streamydb.frames.table import Bytes
 from streamydb.limits import FAILED_ENTRIES_MAX, INTEGER_MAX, INTEGER_MIN, RESULT_BYTES_MAX
 
 __all__ = [

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.grant_rows import PlanTransactions
-from streamydb.columns.table import Ragged
+from streamydb.frames.grant_rows import PlanTransactions
+from streamydb.frames.table import Ragged
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.records.rulings import Fault
 from streamydb.txn_processor.places import Places

@@ -12,14 +12,14 @@ import numpy.typing as npt
 
 from streamydb import errors, limits
 from streamydb import records as r
-from streamydb.columns import program as p
-from streamydb.columns.hashing import hash_ragged
-from streamydb.columns.jit import kernel
-from streamydb.columns.lock_messages import ReleasedLocks, Swept
-from streamydb.columns.messages import Feedback, ValueSizes
-from streamydb.columns.program import PLAN_DUPLICATE, WINDOW_DUPLICATE
-from streamydb.columns.table import Array, Bytes, Ragged, chunk_bounds
-from streamydb.columns.value_rows import ChangeRows, ResultRows
+from streamydb.frames import program as p
+from streamydb.frames.hashing import hash_ragged
+from streamydb.frames.jit import kernel
+from streamydb.frames.lock_messages import ReleasedLocks, Swept
+from streamydb.frames.messages import Feedback, ValueSizes
+from streamydb.frames.program import PLAN_DUPLICATE, WINDOW_DUPLICATE
+from streamydb.frames.table import Array, Bytes, Ragged, chunk_bounds
+from streamydb.frames.value_rows import ChangeRows, ResultRows
 from streamydb.parser.fault import opened
 from streamydb.procedures.follow_ups import Outputs
 from streamydb.records.expiry import removal_number

@@ -7,13 +7,13 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from streamydb import limits
-from streamydb.columns.grant_rows import GrantedTransactions, RangeRows, SlotRows
-from streamydb.columns.messages import Grant
-from streamydb.columns.plans import PlanName
-from streamydb.columns.sizes import only_system, over_by, text_bytes
-from streamydb.columns.table import Array
-from streamydb.columns.timeline import Timeline
-from streamydb.columns.value_rows import ValueRows
+from streamydb.frames.grant_rows import GrantedTransactions, RangeRows, SlotRows
+from streamydb.frames.messages import Grant
+from streamydb.frames.plans import PlanName
+from streamydb.frames.sizes import only_system, over_by, text_bytes
+from streamydb.frames.table import Array
+from streamydb.frames.timeline import Timeline
+from streamydb.frames.value_rows import ValueRows
 
 __all__ = ["PartGrants", "PlanPart"]
 

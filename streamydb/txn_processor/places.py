@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.value_rows import PlaceRows
+from streamydb.frames.value_rows import PlaceRows
 
 __all__ = ["Places"]
 

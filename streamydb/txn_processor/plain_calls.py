@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from streamydb import errors, limits
 from streamydb import records as r
-from streamydb.columns import program as p
-from streamydb.columns.known_results import Position
 from streamydb.errors import InvariantViolation
+from streamydb.frames import program as p
+from streamydb.frames.known_results import Position
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.procedures import core as procedures
 from streamydb.procedures.core import Called

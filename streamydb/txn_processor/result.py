@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.grant_rows import PlanTransactions
-from streamydb.columns.known_results import Position, copy_of
+from streamydb.frames.grant_rows import PlanTransactions
+from streamydb.frames.known_results import Position, copy_of
 from streamydb.txn_processor.interpreter import Verdict
 
 __all__ = [

@@ -9,13 +9,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import program as p
-from streamydb.columns.grant_rows import GrantedTransactions, PlanTransactions, SlotRows
-from streamydb.columns.json_tokens import parse_ints
-from streamydb.columns.program import NOT_A_DUPLICATE
-from streamydb.columns.table import Array, Ragged, starts_of
-from streamydb.columns.timeline import Timeline
 from streamydb.errors import InvariantViolation
+from streamydb.frames import program as p
+from streamydb.frames.grant_rows import GrantedTransactions, PlanTransactions, SlotRows
+from streamydb.frames.json_tokens import parse_ints
+from streamydb.frames.program import NOT_A_DUPLICATE
+from streamydb.frames.table import Array, Ragged, starts_of
+from streamydb.frames.timeline import Timeline
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.procedures.follow_ups import Outputs
 from streamydb.records.expiry import Expiring

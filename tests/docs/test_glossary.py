@@ -18,7 +18,7 @@ GLOSSARY = ROOT / "docs" / "glossary.md"
 ROOMS = [
     folder
     for name in (
-        "parser", "sequencer", "sorter", "planner", "key_processor", "txn_processor", "columns",
+        "parser", "sequencer", "sorter", "planner", "key_processor", "txn_processor", "frames",
         "frames",
     )
     if (folder := ROOT / "streamydb" / name).is_dir()

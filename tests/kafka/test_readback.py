@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from confluent_kafka import Producer
 
-from streamydb.columns.table import Ragged
+from streamydb.frames.table import Ragged
 from streamydb.kafka import TopicNames, create
 from streamydb.pipeline.realtime.confirmations import ResolvedGroups, group_hashes
 from streamydb.pipeline.realtime.life import output_topics

@@ -14,8 +14,8 @@ from simulator.judge import SeedOutcome, judge
 from simulator.log import SimulatedLog
 from simulator.run import settle
 from simulator.workload import Workload
-from streamydb.columns.plans import Life, PlanShape
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.plans import Life, PlanShape
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.locking.state import SingleMeta
 from streamydb.key_processor.state import ShardState, load
 from streamydb.txn_processor import outputs as o

@@ -33,7 +33,7 @@ from streamydb.backup.needs import Need, needs
 from streamydb.backup.pieces import LogSource
 from streamydb.backup.start import START, Beginning, begin
 from streamydb.backup.state import StateDescription
-from streamydb.columns.digest import StateDigest
+from streamydb.frames.digest import StateDigest
 from streamydb.kafka.foundation import FoundingFacts
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.rulings import RulingTopic

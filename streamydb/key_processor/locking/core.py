@@ -35,17 +35,17 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns import program as p
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.lock_messages import Granted, Locks, MessagePart, Payload, Released, Swept
-from streamydb.columns.messages import ResolvedRecord, resolved_value
-from streamydb.columns.plans import Life, PlanShape
-from streamydb.columns.readers import ToGatherer, ToSingleShard
-from streamydb.columns.record_rows import ReleasedRecords
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Ragged, chunk_bounds
-from streamydb.columns.value_rows import ValueRows, Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
+from streamydb.frames import program as p
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.lock_messages import Granted, Locks, MessagePart, Payload, Released, Swept
+from streamydb.frames.messages import ResolvedRecord, resolved_value
+from streamydb.frames.plans import Life, PlanShape
+from streamydb.frames.readers import ToGatherer, ToSingleShard
+from streamydb.frames.record_rows import ReleasedRecords
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.table import Ragged, chunk_bounds
+from streamydb.frames.value_rows import ValueRows, Verdicts, WrittenValues
 from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.feedback import refuse_to_wait
 from streamydb.key_processor.id_rows import HomeIds

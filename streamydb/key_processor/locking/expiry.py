@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from streamydb.columns import program as p
-from streamydb.columns.messages import KeyRemovals
-from streamydb.columns.table import Ragged
-from streamydb.columns.timeline import Timeline
-from streamydb.columns.value_rows import WrittenValues
 from streamydb.errors import InvariantViolation
+from streamydb.frames import program as p
+from streamydb.frames.messages import KeyRemovals
+from streamydb.frames.table import Ragged
+from streamydb.frames.timeline import Timeline
+from streamydb.frames.value_rows import WrittenValues
 from streamydb.key_processor.expiry import removed
 from streamydb.key_processor.locking.locks import LockTable
 from streamydb.key_processor.locking.messages import RemovedAt, is_key_lock, key_lock

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from streamydb.columns.lock_messages import (
+from streamydb.frames.lock_messages import (
     FinishedParts,
     MessagePart,
     Released,
     ReleasedLocks,
     Swept,
 )
-from streamydb.columns.messages import Audit, Role
-from streamydb.columns.readers import ToSingleShard
-from streamydb.columns.record_messages import LogRecords
+from streamydb.frames.messages import Audit, Role
+from streamydb.frames.readers import ToSingleShard
+from streamydb.frames.record_messages import LogRecords
 from streamydb.key_processor.locking.state import SingleMeta
 
 __all__ = ["Inbox"]

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from streamydb.columns.lock_messages import Granted, Payload
 from streamydb.errors import RecordError
+from streamydb.frames.lock_messages import Granted, Payload
 from streamydb.records.expiry import Expiring
 from streamydb.records.formats import UNREADABLE
 

@@ -7,9 +7,9 @@ from collections.abc import Container, Sequence
 import msgspec
 import numpy as np
 
-from streamydb.columns import program as p
-from streamydb.columns.record_rows import ReleasedRecords
-from streamydb.columns.table import Ragged, starts_of
+from streamydb.frames import program as p
+from streamydb.frames.record_rows import ReleasedRecords
+from streamydb.frames.table import Ragged, starts_of
 from streamydb.key_processor.locking.locks import RangeLock
 from streamydb.key_processor.locking.messages import encode_list, key_lock, locked_name, range_lock
 from streamydb.key_processor.ranges import EitherKeys, FoundRange, RangeScanner

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from streamydb.columns.digest import DigestState
-from streamydb.columns.plans import PlanShape
+from streamydb.frames.digest import DigestState
+from streamydb.frames.plans import PlanShape
 from streamydb.key_processor.locking.history import StepHistory
 from streamydb.key_processor.locking.locks import Lock, RangeLock
 from streamydb.key_processor.state import CommonState, ShardRole

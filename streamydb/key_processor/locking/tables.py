@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from streamydb.columns import program as p
-from streamydb.columns.json_tokens import parse_ints
-from streamydb.columns.lock_messages import Released
-from streamydb.columns.table import Ragged
-from streamydb.columns.value_rows import ValueRows, WrittenValues
+from streamydb.frames import program as p
+from streamydb.frames.json_tokens import parse_ints
+from streamydb.frames.lock_messages import Released
+from streamydb.frames.table import Ragged
+from streamydb.frames.value_rows import ValueRows, WrittenValues
 from streamydb.key_processor.locking.messages import locked_name, unpacked
 from streamydb.records.expiry import Expiring
 

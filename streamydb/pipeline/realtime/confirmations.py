@@ -19,8 +19,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.hashing import hash_ragged
-from streamydb.columns.table import Ragged
+from streamydb.frames.hashing import hash_ragged
+from streamydb.frames.table import Ragged
 from streamydb.pipeline.realtime.messages import Executed
 from streamydb.records.names import FOLLOW_UP_MARK
 from streamydb.txn_processor.outputs import CHANGES, DIGESTS, FOLLOW_UPS, Records

@@ -21,15 +21,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import program as p
-from streamydb.columns.digest import DigestState
-from streamydb.columns.messages import Feedback, ResolvedRecord, Role
-from streamydb.columns.plans import Life
-from streamydb.columns.readers import ToExecutor, ToShard
-from streamydb.columns.record_rows import CompiledRecords, LastRead
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation, StreamyError
+from streamydb.frames import program as p
+from streamydb.frames.digest import DigestState
+from streamydb.frames.messages import Feedback, ResolvedRecord, Role
+from streamydb.frames.plans import Life
+from streamydb.frames.readers import ToExecutor, ToShard
+from streamydb.frames.record_rows import CompiledRecords, LastRead
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.table import Ragged
 from streamydb.key_processor.base import Base
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables

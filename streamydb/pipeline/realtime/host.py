@@ -19,9 +19,9 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from streamydb.columns.plans import Life
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, StreamyError
+from streamydb.frames.plans import Life
+from streamydb.frames.shards import ShardConfig
 from streamydb.local.own_process import trim_when_idle
 from streamydb.pipeline.arrow_batches import arrow_records
 from streamydb.pipeline.realtime.confirmations import group_hashes

@@ -17,11 +17,11 @@ from typing import Final
 
 import msgspec
 
-from streamydb.columns.messages import Role
-from streamydb.columns.plans import Life, PlanShape
-from streamydb.columns.readers import FEEDBACK
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import StreamyError
+from streamydb.frames.messages import Role
+from streamydb.frames.plans import Life, PlanShape
+from streamydb.frames.readers import FEEDBACK
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics, SharedTopicsError

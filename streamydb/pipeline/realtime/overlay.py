@@ -9,9 +9,9 @@ from itertools import islice, takewhile
 from operator import itemgetter
 from typing import Protocol
 
-from streamydb.columns.blobs import Position
-from streamydb.columns.scans import Scan, end_name, ends_at, first_name, key_named, size_of
 from streamydb.errors import InvariantViolation
+from streamydb.frames.blobs import Position
+from streamydb.frames.scans import Scan, end_name, ends_at, first_name, key_named, size_of
 
 __all__ = ["OverlayValues", "ValuesSnapshot"]
 
@@ -28,7 +28,7 @@ class ValuesSnapshot(Protocol):
         """Yield keys from ``start`` on with their encoded values, in order."""
 
     def ends(self, after: bytes) -> Iterator[bytes]:
-        """Yield the names (`columns.scans.end_name`) behind ``after`` of what ends, in order."""
+        """Yield the names (`frames.scans.end_name`) behind ``after`` of what ends, in order."""
 
     def close(self) -> None:
         """Give the values up; they are not read again."""

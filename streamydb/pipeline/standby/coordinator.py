@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from streamydb.columns.messages import Role
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.messages import Role
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingsError, RulingTopic

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.lock_messages import Locks, MessagePart, Released, ReleasedLocks
-from streamydb.columns.readers import ToGatherer
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.lock_messages import Locks, MessagePart, Released, ReleasedLocks
+from streamydb.frames.readers import ToGatherer
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.table import Ragged
 from streamydb.key_processor.locking.messages import is_packed
 from streamydb.procedures.follow_ups import joined
 from streamydb.procedures.modules import NO_MODULES, Modules

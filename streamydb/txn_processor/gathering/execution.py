@@ -13,11 +13,11 @@ from msgspec import UNSET, Raw
 
 from streamydb import errors, limits
 from streamydb import records as r
-from streamydb.columns import program as p
-from streamydb.columns.known_results import Position, copy_of
-from streamydb.columns.lock_messages import Payload, Released
-from streamydb.columns.program import NOT_A_DUPLICATE, REFUSALS
 from streamydb.errors import InvariantViolation
+from streamydb.frames import program as p
+from streamydb.frames.known_results import Position, copy_of
+from streamydb.frames.lock_messages import Payload, Released
+from streamydb.frames.program import NOT_A_DUPLICATE, REFUSALS
 from streamydb.key_processor.locking.messages import RemovedAt, id_lock, key_lock, packed, unpacked
 from streamydb.parser.fault import opened, reported, status_of
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs

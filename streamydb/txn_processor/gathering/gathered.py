@@ -14,11 +14,11 @@ import msgspec
 import numpy as np
 
 from streamydb import limits
-from streamydb.columns import program as p
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.lock_messages import Granted, Payload
-from streamydb.columns.table import chunk_bounds
 from streamydb.errors import InvariantViolation
+from streamydb.frames import program as p
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.lock_messages import Granted, Payload
+from streamydb.frames.table import chunk_bounds
 from streamydb.key_processor.locking.messages import Arrived, id_lock, key_lock
 from streamydb.limits import IN_FLIGHT_MAX
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamydb import records as r
-from streamydb.columns.lock_messages import Granted
+from streamydb.frames.lock_messages import Granted
 from streamydb.key_processor.locking.messages import decode_list, key_lock, unpacked
 from streamydb.key_processor.locking.ranges import RangePart
 from streamydb.records.ranges import Bounds

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from streamydb.backup.pieces import LogSource
 from streamydb.backup.state import State
-from streamydb.columns import program as p
-from streamydb.columns.hashing import ID_SEED, KEY_SEED, hash_bytes
 from streamydb.errors import StreamyError
+from streamydb.frames import program as p
+from streamydb.frames.hashing import ID_SEED, KEY_SEED, hash_bytes
 from streamydb.procedures.modules import Modules
 from streamydb.records.expiry import ending
 from streamydb.sorter.state import PartitionState

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 from streamydb import limits
-from streamydb.columns import program as p
-from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
-from streamydb.columns.hashing import ID_SEED, KEY_SEED, hash_ragged
-from streamydb.columns.program import (
+from streamydb.frames import program as p
+from streamydb.frames.grant_rows import GrantedTransactions, SlotRows
+from streamydb.frames.hashing import ID_SEED, KEY_SEED, hash_ragged
+from streamydb.frames.program import (
     NOT_A_DUPLICATE,
     PLAN_DUPLICATE,
     REUSED,
     TOO_LATE,
     WINDOW_DUPLICATE,
 )
-from streamydb.columns.record_rows import ReleasedRecords
-from streamydb.columns.table import Ragged
-from streamydb.columns.value_rows import Verdicts, WrittenValues
+from streamydb.frames.record_rows import ReleasedRecords
+from streamydb.frames.table import Ragged
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.grants import Granter, Grants, in_blocks
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues

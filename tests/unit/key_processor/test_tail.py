@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from streamydb.backup.pieces import Piece, advance
-from streamydb.columns.plans import Life
-from streamydb.columns.record_rows import LastRead
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
+from streamydb.frames.plans import Life
+from streamydb.frames.record_rows import LastRead
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.table import Ragged
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.locking.state import SingleMeta

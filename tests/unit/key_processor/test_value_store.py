@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamydb.columns import program as p
-from streamydb.columns.scans import HEAD_BYTES, Scan, end_name, key_named
-from streamydb.columns.table import Ragged
-from streamydb.columns.value_rows import WrittenValues
+from streamydb.frames import program as p
+from streamydb.frames.scans import HEAD_BYTES, Scan, end_name, key_named
+from streamydb.frames.table import Ragged
+from streamydb.frames.value_rows import WrittenValues
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.key_processor.value_store import (
     INT_ITEM,

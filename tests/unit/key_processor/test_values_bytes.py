@@ -17,14 +17,14 @@ from simulator.cluster import Cluster
 from simulator.judge import SeedOutcome, judge
 from simulator.log import SimulatedLog
 from streamydb import limits
-from streamydb.columns import program as p
-from streamydb.columns.hashing import KEY_SEED, hash_ragged
-from streamydb.columns.plans import Life, PlanShape
-from streamydb.columns.readers import TO_SHARD, ToExecutor
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.sizes import Sizes, SizesState, class_of, tells, tells_of
-from streamydb.columns.table import Ragged, starts_of
-from streamydb.columns.value_rows import ResultRows, WrittenValues
+from streamydb.frames import program as p
+from streamydb.frames.hashing import KEY_SEED, hash_ragged
+from streamydb.frames.plans import Life, PlanShape
+from streamydb.frames.readers import TO_SHARD, ToExecutor
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.sizes import Sizes, SizesState, class_of, tells, tells_of
+from streamydb.frames.table import Ragged, starts_of
+from streamydb.frames.value_rows import ResultRows, WrittenValues
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.idwindow import IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryValues

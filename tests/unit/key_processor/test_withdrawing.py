@@ -11,8 +11,8 @@ import pytest
 from simulator.cluster import Cluster
 from simulator.judge import SeedOutcome, judge
 from simulator.log import SimulatedLog
-from streamydb.columns.plans import Life, PlanShape
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.plans import Life, PlanShape
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.withdrawals import Withdrawals
 from streamydb.limits import PLAN_RECORDS_MAX
 from streamydb.planner.core import Pace

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from streamydb.columns.invariants import HANDED_IN, Seam
-from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
+from streamydb.frames.invariants import HANDED_IN, Seam
+from streamydb.frames.table import Ragged
 from streamydb.pipeline import arrow_batches
 from streamydb.pipeline.run import explain
 from streamydb.records.rulings import STOPPING, faults_in

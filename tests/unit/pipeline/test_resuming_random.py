@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from streamydb.backup.start import Beginning
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.parser.last_reads import mark_of
 from streamydb.pipeline.preparation import resume

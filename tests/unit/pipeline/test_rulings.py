@@ -12,9 +12,9 @@ import pytest
 from simulator import run_seed
 from streamydb import records
 from streamydb.backup.folder import BackupFolder
-from streamydb.columns import program as p
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation, RecordError
+from streamydb.frames import program as p
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.parser.compile import compile_records

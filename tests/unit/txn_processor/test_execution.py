@@ -10,17 +10,12 @@ import numpy as np
 import pytest
 
 from streamydb import limits
-from streamydb.columns.grant_rows import (
-    GrantedKeys,
-    GrantedTransactions,
-    PlanTransactions,
-    SlotRows,
-)
-from streamydb.columns.interning import intern
-from streamydb.columns.json_tokens import parse_ints
-from streamydb.columns.program import PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
-from streamydb.columns.table import ChildRows, Ragged
 from streamydb.errors import InvariantViolation
+from streamydb.frames.grant_rows import GrantedKeys, GrantedTransactions, PlanTransactions, SlotRows
+from streamydb.frames.interning import intern
+from streamydb.frames.json_tokens import parse_ints
+from streamydb.frames.program import PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
+from streamydb.frames.table import ChildRows, Ragged
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.parser.compile import compile_records
 from streamydb.txn_processor import kernel, run

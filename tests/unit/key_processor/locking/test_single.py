@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from simulator.workload import Workload
-from streamydb.columns.plans import Life, PlanShape
-from streamydb.columns.readers import TO_GATHERER, TO_SINGLE_SHARD
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation
+from streamydb.frames.plans import Life, PlanShape
+from streamydb.frames.readers import TO_GATHERER, TO_SINGLE_SHARD
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.locking.locks import LockTable
 from streamydb.key_processor.locking.state import SingleMeta

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from streamydb import limits
-from streamydb.columns.plans import PlanShape
-from streamydb.columns.readers import ToGatherer, ToSingleShard
+from streamydb.frames.plans import PlanShape
+from streamydb.frames.readers import ToGatherer, ToSingleShard
 from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.state import Emitted
 from streamydb.txn_processor.gathering.core import Gatherer

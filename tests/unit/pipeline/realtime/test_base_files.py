@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from streamydb.columns.plans import Life
-from streamydb.columns.scans import HEAD_BYTES
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, InvariantViolation
+from streamydb.frames.plans import Life
+from streamydb.frames.scans import HEAD_BYTES
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.base import decode_base
 from streamydb.local.shard_files import LmdbValues
 from streamydb.parser.last_reads import mark_of

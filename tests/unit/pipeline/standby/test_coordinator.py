@@ -8,9 +8,9 @@ from typing import cast
 
 import pytest
 
-from streamydb.columns.messages import Audit, Role
-from streamydb.columns.readers import FEEDBACK
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.messages import Audit, Role
+from streamydb.frames.readers import FEEDBACK
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics, SharedTopicsError
 from streamydb.pipeline.standby.coordinator import Coordinator

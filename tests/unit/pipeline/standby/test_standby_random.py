@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamydb.columns.digest import StateDigest, Teller
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import RecordError
+from streamydb.frames.digest import StateDigest, Teller
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics
