@@ -28,8 +28,6 @@ from streamydb.records import canonical, decode_value, is_number
 from streamydb.records.names import RESERVED, UNIQUE_PREFIX
 from streamydb.records.ranges import Range
 
-__all__ = ["Constraint", "Constraints", "DeclarationRefused", "amended", "parse", "text_of"]
-
 _NAME: Final = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{CONSTRAINT_NAME_CHARACTERS_MAX - 1}}}")
 _PATH: Final = re.compile(r"\$(\.[A-Za-z_][A-Za-z0-9_]*){0,8}")
 _RULES: Final = frozenset({"type", "min", "max", "length", "schema", "required", "unique", "keys"})
@@ -203,25 +201,21 @@ def amended(current: bytes | None, wanted: bytes, seq: int) -> bytes | None:
         _require(given in entries, f"there is no constraint {pinned_repr(given)}")
         del entries[given]
     else:
-        _validated(entries, given)
+        # Note that all data keep a constraint, because a client has verified it at a snapshot.
+        _require(given.keys() == {"name", "since", "at"}, "validate takes name, since and at")
+        entry = entries.get(given["name"]) if type(given["name"]) is str else None
+        _require(entry is not None, "there is no such constraint")
+        since, at = given["since"], given["at"]
+        _require(type(since) is int and type(at) is int, "since and at are seqs")
+        _require(entry is not None and entry["since"] == since, "it was declared anew meanwhile")
+        _require(at >= since, "a snapshot before the declaration proves nothing")
+        if entry is not None:
+            entry["valid"] = at
     if not entries:
         return None
     value = canonical(entries)
     _require(len(value) <= VALUE_BYTES_MAX, f"all together are over {VALUE_BYTES_MAX} bytes")
     return value
-
-
-def _validated(entries: dict[str, Any], given: dict[str, Any]) -> None:
-    """Note that all data keep a constraint, because a client has verified it at a snapshot."""
-    _require(given.keys() == {"name", "since", "at"}, "validate takes name, since and at")
-    entry = entries.get(given["name"]) if type(given["name"]) is str else None
-    _require(entry is not None, "there is no such constraint")
-    since, at = given["since"], given["at"]
-    _require(type(since) is int and type(at) is int, "since and at are seqs")
-    _require(entry is not None and entry["since"] == since, "it was declared anew meanwhile")
-    _require(at >= since, "a snapshot before the declaration proves nothing")
-    if entry is not None:
-        entry["valid"] = at
 
 
 def _check_declaration(given: dict[str, Any]) -> None:

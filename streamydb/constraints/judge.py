@@ -18,8 +18,6 @@ from streamydb.records import CONSTRAINTS_KEY, Expiring, Failed, canonical, deco
 from streamydb.records.ranges import Bounds, Range
 from streamydb.records.result import NULL
 
-__all__ = ["CountedRanges", "Judge"]
-
 State: TypeAlias = Mapping[str, tuple[bytes, int]]
 Writes: TypeAlias = Mapping[str, bytes | None]
 

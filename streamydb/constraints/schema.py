@@ -15,8 +15,6 @@ from streamydb.errors import ValueRejected
 from streamydb.limits import CONSTRAINT_STEPS_MAX, SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX
 from streamydb.records.values import canonical, is_number
 
-__all__ = ["DeclarationRefused", "Schema", "compile_schema"]
-
 
 class DeclarationRefused(Exception):  # noqa: N818 - a verdict, not an error
     """A declaration is refused; says why."""

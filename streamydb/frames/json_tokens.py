@@ -17,18 +17,6 @@ from streamydb.frames.jit import copy_bytes, kernel, leaf
 from streamydb.frames.table import Bytes
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 
-__all__ = [
-    "after",
-    "blank",
-    "cut",
-    "integer",
-    "parse_ints",
-    "same",
-    "short_name",
-    "text_end",
-    "word_of",
-]
-
 Ints = npt.NDArray[np.int64]
 
 # So many digits always fit in 64 bits; `compile` reads longer numbers.

@@ -15,11 +15,6 @@ from streamydb.frames import program as p
 from streamydb.frames.jit import copy_bytes, kernel, leaf
 from streamydb.frames.table import Bytes, Ragged, Texts
 
-__all__ = [
-    "ESCAPED_BYTES", "Values", "json_strings", "put_character", "put_number", "put_text",
-    "put_value",
-]  # fmt: skip
-
 Ints = npt.NDArray[np.int64]
 
 ESCAPED_BYTES: Final = 6

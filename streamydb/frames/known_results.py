@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Position", "copy_of", "plain_result"]
-
 Position = tuple[int, int, int, int]
 """Where a record lies: seq, effective time in ms, partition, offset."""
 

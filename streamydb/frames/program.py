@@ -18,33 +18,6 @@ import numpy as np
 
 from streamydb import errors
 
-__all__ = [
-    "ABSENT",
-    "COMMITTED",
-    "ENDING",
-    "ENTRY",
-    "EXPIRING",
-    "GENERIC",
-    "INT",
-    "MARKER",
-    "NOT_A_DUPLICATE",
-    "OPAQUE",
-    "PLAN_DUPLICATE",
-    "REFUSALS",
-    "REJECTED",
-    "REUSED",
-    "SEEN",
-    "SIMPLE",
-    "SLOT",
-    "STEP",
-    "TOO_FAR",
-    "TOO_LATE",
-    "WINDOW_DUPLICATE",
-    "WRITE",
-    "bounds_operand",
-    "operand_bounds",
-]
-
 # Kinds of records.
 SIMPLE: Final = 0
 GENERIC: Final = 1

@@ -27,8 +27,6 @@ from streamydb.records.formats import UNREADABLE
 from streamydb.records.gears import database_obstacle
 from streamydb.sorter.state import PartitionState, SorterState
 
-__all__ = ["FORMAT", "Base", "base_of", "decode_base", "describe", "has_base"]
-
 FORMAT: Final = 1
 
 _NEVER_MERGED: Final = 1 << 62

@@ -22,8 +22,6 @@ from streamydb.key_processor.value_store import FileOrder
 from streamydb.limits import SHARDS_MAX
 from streamydb.sorter.checks import require_order
 
-__all__ = ["addressed", "applied", "fed", "granted", "indexed", "ordered", "written"]
-
 Ints = npt.NDArray[np.int64]
 
 _ALIKE_MAX: Final = 8

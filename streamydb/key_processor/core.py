@@ -40,8 +40,6 @@ from streamydb.planner.core import Pace, Planner
 from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.log_end import LogEnd, require_ends
 
-__all__ = ["KeyTransactionProcessor"]
-
 
 class KeyTransactionProcessor:
     """One shard of the keys and of the ids, within one micro-batch.

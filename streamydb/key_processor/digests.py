@@ -23,8 +23,6 @@ from streamydb.frames.plans import OpenPlan
 from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.values import ShardValues
 
-__all__ = ["ShardDigests"]
-
 _MASK: Final = (1 << 64) - 1
 
 

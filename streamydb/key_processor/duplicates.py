@@ -13,8 +13,6 @@ from streamydb.frames.table import Bytes
 from streamydb.key_processor.id_rows import HomeIds, IdUse, RepeatedIds, UsedIds, untimely
 from streamydb.key_processor.idwindow import IdWindow
 
-__all__ = ["Duplicates", "find_duplicates"]
-
 Ints = npt.NDArray[np.int64]
 
 

@@ -32,8 +32,6 @@ from streamydb.key_processor.values import ShardValues
 from streamydb.planner.plan import Plan
 from streamydb.records.expiry import EXPIRY_ID, removal_number
 
-__all__ = ["Removals", "may_write", "removed", "with_removed", "written_keys"]
-
 Ints = npt.NDArray[np.int64]
 
 _BLOB: Final = "plan/removals"

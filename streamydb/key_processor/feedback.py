@@ -16,8 +16,6 @@ from streamydb.key_processor import checks
 from streamydb.key_processor.sizes import ShardSizes
 from streamydb.key_processor.state import ShardState
 
-__all__ = ["CompleteFeedback", "PlanFeedback", "refuse_to_wait"]
-
 _KEPT: Final = BlockReader(Feedback)
 
 _WAITS_MAX: Final = 50

@@ -20,8 +20,6 @@ from streamydb.key_processor.state import Emitted, ShardState
 from streamydb.key_processor.withdrawals import Withdrawals
 from streamydb.planner.core import PlannedRecords
 
-__all__ = ["PlanGranter"]
-
 _ANY_BYTES: Final = 1 << 62
 
 

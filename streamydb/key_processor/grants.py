@@ -30,8 +30,6 @@ from streamydb.key_processor.withdrawals import makes_max
 from streamydb.planner.core import PlannedRecords
 from streamydb.planner.plan import Plan
 
-__all__ = ["GrantHeader", "Granter", "Grants", "OwnSlots", "PartGrant", "in_blocks"]
-
 _ROW_BYTES: Final = 8
 """Of a key, a step or a slot beside its texts: few, so that most plans are one block."""
 
@@ -128,7 +126,20 @@ class Granter:
         at_home = np.flatnonzero(released.home.counts == 1)
         duplicates = find_duplicates(released, at_home, planned.earlier, self.ids)
         txns = _transactions(released, plan, at_home, duplicates)
-        rows = _slot_rows(released, plan, slots, ends=timeline is not None)
+        ends = timeline is not None
+        owned, values = slots.owned, slots.values
+        covered = None if plan.ranges is None else plan.ranges.covered[owned].astype(np.uint8)
+        written = may_write(released, plan)[owned].astype(np.uint8) if ends else None
+        rows = SlotRows(
+            values.tag,
+            values.number,
+            values.version,
+            owned,
+            covered,
+            written,
+            values.text,
+            slots.keys,
+        )
         ranges = RangeGrants({}, 0)
         if plan.ranges is not None:
             here = OwnValues(self.values, slots.owned, timeline)
@@ -163,16 +174,6 @@ def _divided(
         )
         for proc in procs
     ]
-
-
-def _slot_rows(released: ReleasedRecords, plan: Plan, slots: OwnSlots, *, ends: bool) -> SlotRows:
-    """Return the slots as they are granted; ``ends``: say which of them the plan may write."""
-    owned, values = slots.owned, slots.values
-    covered = None if plan.ranges is None else plan.ranges.covered[owned].astype(np.uint8)
-    written = may_write(released, plan)[owned].astype(np.uint8) if ends else None
-    return SlotRows(
-        values.tag, values.number, values.version, owned, covered, written, values.text, slots.keys
-    )
 
 
 def _transactions(

@@ -12,8 +12,6 @@ from streamydb.frames.program import NOT_A_DUPLICATE, TOO_FAR, TOO_LATE
 from streamydb.frames.table import Array, Bytes, ColumnTable, Ragged
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX
 
-__all__ = ["DatedIds", "HomeIds", "IdUse", "RepeatedIds", "UsedIds", "untimely"]
-
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 

@@ -13,10 +13,6 @@ from streamydb.frames.program import ENTRY
 from streamydb.frames.table import Array
 from streamydb.key_processor.id_rows import UsedIds
 
-__all__ = [
-    "FIRST_CAPACITY", "Fill", "IdTables", "capacity_of", "entries_of", "insert", "make", "probe",
-]  # fmt: skip
-
 FIRST_CAPACITY: Final = 1024
 """Places of the smallest table."""
 

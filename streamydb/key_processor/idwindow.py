@@ -30,8 +30,6 @@ from streamydb.frames.value_rows import Verdicts
 from streamydb.key_processor.id_rows import IdUse, UsedIds
 from streamydb.key_processor.idtable import IdTables, capacity_of, entries_of, insert, make, probe
 
-__all__ = ["DeadlineSpan", "IdRun", "IdWindow", "IdWindowState"]
-
 _Rows = TypeVar("_Rows", UsedIds, Verdicts)
 
 SPAN_MS = 20_000

@@ -9,8 +9,6 @@ from streamydb.frames.messages import Audit, Feedback, Role, Token, ValueSizes
 from streamydb.frames.readers import ToShard
 from streamydb.frames.record_messages import LogRecords
 
-__all__ = ["Inbox"]
-
 
 @dataclass(slots=True)
 class Inbox:

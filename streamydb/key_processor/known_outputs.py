@@ -17,8 +17,6 @@ from streamydb.key_processor.id_rows import RepeatedIds
 from streamydb.key_processor.repeats import RepeatedResults
 from streamydb.key_processor.state import NOT_YET, Emitted, ShardState
 
-__all__ = ["KnownOutputs", "partition_of"]
-
 
 def partition_of(shard: int) -> int:
     """Return the number of a shard among the partitions of a plan."""

@@ -15,8 +15,6 @@ from streamydb.frames.program import ENTRY
 from streamydb.frames.scans import Scan, end_name, ends_at, first_name, size_of
 from streamydb.key_processor.idtable import Fill
 
-__all__ = ["MemoryBlobs", "MemoryIdTables", "MemoryValues"]
-
 
 class MemoryBlobs:
     """A blob store in a dict."""

@@ -20,8 +20,6 @@ from streamydb.frames.interning import intern
 from streamydb.frames.table import ColumnTable, chunk_bounds
 from streamydb.frames.value_rows import WrittenValues
 
-__all__ = ["latest", "merged", "parts_of", "sizes_of", "slices", "sorted_by_hash"]
-
 _ROW_BYTES = 24
 Hashes = npt.NDArray[np.uint64]
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from streamydb.planner.last_plan import LastPlan
 from streamydb.sorter.last_records import LastRecords
 
-__all__ = ["ProcessCache"]
-
 
 @dataclass(slots=True, frozen=True)
 class ProcessCache:

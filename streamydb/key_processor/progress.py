@@ -8,8 +8,6 @@ from streamydb.frames.readers import ToExecutor
 from streamydb.key_processor import checks
 from streamydb.key_processor.state import Emitted, ShardState
 
-__all__ = ["Progress"]
-
 
 class Progress:
     """The progress of one shard; shard 0 says it for all."""

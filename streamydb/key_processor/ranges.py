@@ -27,11 +27,6 @@ from streamydb.key_processor.values import ShardValues
 from streamydb.planner.plan import Plan
 from streamydb.records.ranges import Bounds
 
-__all__ = [
-    "EitherKeys", "FoundRange", "OwnValues", "RangeGrants", "RangeScanner", "blocks_of",
-    "range_grants",
-]  # fmt: skip
-
 Ints = npt.NDArray[np.int64]
 
 _KEY_COST: Final = 16

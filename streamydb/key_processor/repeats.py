@@ -23,8 +23,6 @@ from streamydb.frames.table import Ragged, chunk_bounds
 from streamydb.key_processor.id_rows import RepeatedIds
 from streamydb.key_processor.idwindow import IdWindow
 
-__all__ = ["RepeatedResults"]
-
 _BLOB: Final = "plan/repeats"
 _REST_BYTES: Final = 400
 """Of a result, without what it tells of values: id, places, names."""

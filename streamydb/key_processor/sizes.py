@@ -16,8 +16,6 @@ from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues
 from streamydb.planner.core import SizedSlots, SlotSizes
 
-__all__ = ["OwnSizes", "ShardSizes", "SharedSizes", "sizes_of_shard"]
-
 Hashes = npt.NDArray[np.uint64]
 
 

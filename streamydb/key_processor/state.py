@@ -22,8 +22,6 @@ from streamydb.planner.plan import Plan
 from streamydb.records.formats import UNREADABLE
 from streamydb.sorter.state import SorterState
 
-__all__ = ["NOT_YET", "CommonState", "Emitted", "ShardRole", "ShardState", "load", "load_or_begin"]
-
 NOT_YET = "~"
 """Greater than any JSON object: outputs of the plan come in later micro-batches, too."""
 

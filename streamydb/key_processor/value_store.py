@@ -18,10 +18,6 @@ from streamydb.frames.scans import ENDING_HEAD_BYTES, HEAD_BYTES, Scan, end_name
 from streamydb.frames.table import Bytes, Ragged
 from streamydb.frames.value_rows import ValueRows, WrittenValues
 
-__all__ = [
-    "INT_ITEM", "FileOrder", "Items", "ValueStore", "decoded", "items_of", "nearly_sorted",
-]  # fmt: skip
-
 Ints = npt.NDArray[np.int64]
 
 INT_ITEM = np.dtype([("version", "<i8"), ("tag", "u1"), ("number", "<i8")])

@@ -38,8 +38,6 @@ from streamydb.key_processor.value_store import (
     nearly_sorted,
 )
 
-__all__ = ["Overtaken", "ShardValues", "ValuesState"]
-
 Ints = npt.NDArray[np.int64]
 
 _ATTEMPTS_MAX: Final = 64

@@ -27,8 +27,6 @@ from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.state import ShardState
 from streamydb.sorter.core import KeyedEventTimeSorter
 
-__all__ = ["KeptPlan", "Withdrawals", "makes_max", "may_be_too_much"]
-
 _RECORDS: Final = "plan/records"
 _IDS: Final = "plan/ids"
 

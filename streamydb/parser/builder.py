@@ -22,8 +22,6 @@ from streamydb.frames.program_steps import ProgramSteps
 from streamydb.frames.record_rows import RecordKeys, RecordMarkers, RecordRanges
 from streamydb.frames.table import Array, Bytes, ChildRows, ColumnTable, Ragged, starts_of
 
-__all__ = ["Builder", "DraftHome", "DraftRecords", "draft_home", "draft_of"]
-
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 

@@ -18,9 +18,6 @@ from streamydb.frames.table import Bytes
 from streamydb.limits import KEY_BYTES_MAX, PROCEDURE_NAME_CHARACTERS_MAX
 from streamydb.records.names import RESERVED
 
-__all__ = ["CALL_KEYS", "CALL_KEYS_MAX", "CALL_READS", "CALL_SPAN", "CALL_TAKES", "read_call",
-           "read_keys"]  # fmt: skip
-
 Ints = npt.NDArray[np.int64]
 
 CALL_KEYS_MAX: Final = 256

@@ -7,8 +7,6 @@ from typing import Final
 from streamydb.frames.invariants import HANDED_ON, Seam
 from streamydb.frames.record_rows import CompiledRecords
 
-__all__ = ["parsed"]
-
 _RECORDS: Final = Seam("parser", HANDED_ON, "records")
 
 

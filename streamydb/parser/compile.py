@@ -30,8 +30,6 @@ from streamydb.parser.scan import Scanned, scan
 from streamydb.records.names import FOLLOW_UP_PREFIX
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Place, Rulings, require_ruled
 
-__all__ = ["compile_records"]
-
 _UNSET: Final = msgspec.UNSET
 _FOLLOW_UP: Final = FOLLOW_UP_PREFIX.encode()
 
@@ -62,7 +60,8 @@ def compile_records(
     scanned = scan(texts)
     records = _plain(scanned, texts.offsets[:-1][scanned.plain])
     if scanned.calls.any():
-        _mark_ends(records, scanned)
+        writes = records.keys.rows.write
+        writes[np.repeat(scanned.calls, scanned.key_counts) & (writes != 0)] = p.ENDING
     if not scanned.plain.all():
         rest = np.flatnonzero(~scanned.plain)
         care = _Care(rulings)
@@ -241,9 +240,3 @@ def _payloads(s: Scanned) -> Ragged:
     lengths = np.zeros(len(s.calls), np.int64)
     lengths[s.calls] = s.payloads.lengths()
     return Ragged(s.payloads.data, starts_of(lengths))
-
-
-def _mark_ends(records: DraftRecords, s: Scanned) -> None:
-    """Note of the keys that calls write that they may end."""
-    writes = records.keys.rows.write
-    writes[np.repeat(s.calls, s.key_counts) & (writes != 0)] = p.ENDING

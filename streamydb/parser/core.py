@@ -25,11 +25,6 @@ from streamydb.parser.compile import compile_records
 from streamydb.parser.last_reads import last_reads
 from streamydb.records.rulings import NO_RULINGS, Rulings
 
-__all__ = [
-    "Routed", "messages_for", "parse_feedback", "parse_transactions", "route", "route_feedback",
-]  # fmt: skip
-
-
 _Message_co = TypeVar("_Message_co", bound=Message, covariant=True)
 
 

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from streamydb.frames.record_rows import LastRead
 from streamydb.frames.table import Array, Ragged
 
-__all__ = ["last_reads", "mark_of"]
-
 _MARK_BYTES = 8
 
 

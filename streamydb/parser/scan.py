@@ -51,8 +51,6 @@ from streamydb.parser.update_reader import (
 )
 from streamydb.records.names import MODULES_PREFIX
 
-__all__ = ["Scanned", "scan"]
-
 Ints = npt.NDArray[np.int64]
 Records = npt.NDArray[Any]
 
@@ -337,7 +335,9 @@ class Scanned:
 
 def scan(values: Ragged) -> Scanned:
     """Read the plain ones among records of the log."""
-    values = _constant(values)
+    data = values.data.view()
+    data.flags.writeable = False
+    values = Ragged(data, values.offsets)
     n = len(values)
     size = int(values.offsets[-1] - values.offsets[0])
     most = min((2 * _MOST + 2 * CALL_KEYS_MAX + 1) * n, size // 4 + 1)
@@ -380,13 +380,6 @@ def scan(values: Ragged) -> Scanned:
         noted[:, _DEADLINE].copy(),
         noted[:, _DEADLINE_SPAN : _DEADLINE_SPAN + 2],
     )
-
-
-def _constant(values: Ragged) -> Ragged:
-    """Return texts that are read-only, as Arrow's are: then numba compiles for this kind alone."""
-    data = values.data.view()
-    data.flags.writeable = False
-    return Ragged(data, values.offsets)
 
 
 def _operands(values: Ragged, spans: Ints) -> Ragged:

@@ -15,16 +15,6 @@ from streamydb.frames.table import Bytes
 from streamydb.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from streamydb.records.names import RESERVED
 
-__all__ = [
-    "KEY_END",
-    "KEY_START",
-    "OPERAND_END",
-    "OPERAND_START",
-    "RESERVED_BYTE",
-    "UPDATES_MAX",
-    "read_updates",
-]
-
 Ints = npt.NDArray[np.int64]
 Records = npt.NDArray[Any]
 

@@ -13,8 +13,6 @@ from streamydb.frames.record_rows import TimedRecords
 from streamydb.frames.table import Bytes
 from streamydb.planner.plan import Plan
 
-__all__ = ["planned"]
-
 Ints = npt.NDArray[np.int64]
 
 _PLANNED = Seam("planner", HANDED_ON, "a plan")

@@ -25,8 +25,6 @@ from streamydb.frames.table import Bytes, starts_of
 from streamydb.planner.plan import Plan
 from streamydb.planner.ranges import links_of, ranges_of
 
-__all__ = ["LEAST_WEIGHT", "earlier_with_same_id", "plan_transactions"]
-
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int32]

@@ -24,8 +24,6 @@ from streamydb.planner.last_plan import LastPlan, Planned
 from streamydb.planner.plan import Plan
 from streamydb.planner.weights import affordable
 
-__all__ = ["Pace", "PlannedRecords", "Planner", "SizedSlots", "SlotSizes"]
-
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 

@@ -18,8 +18,6 @@ from streamydb.frames.table import Array
 from streamydb.planner.conflicts import Ints
 from streamydb.planner.plan import Plan
 
-__all__ = ["LastPlan"]
-
 Planned: TypeAlias = tuple[Plan, Ints]
 """A plan, and for each transaction the one before with the same id."""
 

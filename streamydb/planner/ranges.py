@@ -18,8 +18,6 @@ from streamydb.frames.jit import kernel, leaf
 from streamydb.frames.record_rows import TimedRecords
 from streamydb.frames.table import Ragged, Texts, starts_of
 
-__all__ = ["PlanRanges", "links_of", "ranges_of"]
-
 Ints = npt.NDArray[np.int64]
 Masks = npt.NDArray[np.bool_]
 

@@ -22,8 +22,6 @@ from streamydb.frames.table import Bytes, starts_of
 from streamydb.limits import VALUE_BYTES_MAX
 from streamydb.planner.plan import Plan
 
-__all__ = ["COPIED_BYTES", "affordable"]
-
 Ints = npt.NDArray[np.int64]
 
 COPIED_BYTES = 4_096

@@ -6,8 +6,6 @@ import ast
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["BoundNames"]
-
 Function = ast.FunctionDef | ast.Lambda
 
 

@@ -14,8 +14,6 @@ from streamydb.procedures.methods import ordered, pairs
 from streamydb.procedures.sets import OrderedSet
 from streamydb.procedures.texts import require_known
 
-__all__ = ["EXCEPTIONS", "FUNCTIONS", "NAMES", "bound"]
-
 _DIGITS_MAX: Final = 1_000
 # More than a double can use (324); the bound keeps `10**digits` small for integers.
 _ROUND_MAX: Final = 400

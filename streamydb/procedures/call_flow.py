@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from streamydb.procedures.machine import Machine
     from streamydb.procedures.modules import Module
 
-__all__ = ["Flow", "keys_of", "text_of"]
-
 
 class _Host(Protocol):
     def look(self, key: str) -> tuple[bytes | None, int]: ...

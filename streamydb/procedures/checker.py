@@ -14,8 +14,6 @@ from streamydb.limits import MODULE_BYTES_MAX
 from streamydb.procedures.builtins import EXCEPTIONS, NAMES
 from streamydb.procedures.namespaces import MATH
 
-__all__ = ["Checked", "Refusal", "check_text", "is_workflow", "literals_of"]
-
 
 class Refusal(NamedTuple):
     """Something that a module must not say."""

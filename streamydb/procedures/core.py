@@ -27,8 +27,6 @@ from streamydb.procedures.modules import Module
 from streamydb.procedures.view import Host, Known, ProcedureView, Stamp
 from streamydb.procedures.workspaces import Workspace
 
-__all__ = ["Called", "ModuleVersion", "declared_keys", "run", "version_of"]
-
 
 class ModuleVersion(msgspec.Struct, frozen=True):
     """The value under a module's key: the hash of its file, and its procedures' arguments."""

@@ -16,8 +16,6 @@ from streamydb.records.values import encode_normal
 if TYPE_CHECKING:
     from streamydb.procedures.machine import Machine
 
-__all__ = ["canonical_of", "decoded", "name_of", "plain_bytes", "unfit", "value_of"]
-
 _WALKED: Final = (dict, list, tuple)
 """They have been charged for when their canonical form is made."""
 

@@ -11,11 +11,6 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 from streamydb.records.ranges import Range
 
-__all__ = [
-    "Abort", "DeclaredKeys", "KeyFunction", "Workflow", "declared", "key_function", "procedure",
-    "range_of",
-]  # fmt: skip
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 KeyFunction: TypeAlias = Callable[[dict[str, Any]], "Iterable[str] | Mapping[str, Iterable[Any]]"]
 """Gives the keys of a call from its arguments: a list, or {"keys": [...], "reads": [...],

@@ -24,21 +24,6 @@ from streamydb.records.names import FOLLOW_UP_PREFIX
 if TYPE_CHECKING:
     from streamydb.procedures.modules import Module
 
-__all__ = [
-    "NO_OUTPUTS",
-    "Emission",
-    "FollowUp",
-    "FollowUpCounts",
-    "FollowUpRefused",
-    "Outputs",
-    "StreamRecord",
-    "Turn",
-    "counts_of",
-    "joined",
-    "outputs_of",
-    "turn_of",
-]  # fmt: skip
-
 _NOTHING: Final = b'{"done":0,"made":0}'
 
 

@@ -18,8 +18,6 @@ from streamydb.limits import (
 )
 from streamydb.records.names import FLOWS_PREFIX, WINDOWS_PREFIX
 
-__all__ = ["Window", "WorkflowGraph", "flow_key", "graph_of", "window_key"]
-
 _FIELDS: Final = {"emits", "triggers", "windows", "nested"}
 _WINDOW_FIELDS: Final = ({"owner", "size", "slide"}, {"owner", "size_ms", "slide_ms"})
 

@@ -19,8 +19,6 @@ from streamydb.procedures.sets import OrderedSet
 from streamydb.procedures.text_meter import TextMeter
 from streamydb.procedures.work import SEARCHED_FREE, WORD, steps_of_find, steps_of_levels
 
-__all__ = ["HELPERS", "Machine"]
-
 _NUMBERS: Final = {int, float, bool}
 _SEQUENCES: Final = (str, list, tuple)
 _SCALARS: Final = {int, float, bool, type(None)}

@@ -18,8 +18,6 @@ from streamydb.limits import (
 )
 from streamydb.procedures.work import GAPS_PER_STEP, SEARCHED_FREE, steps_of_search
 
-__all__ = ["ITEMS_PER_STEP", "TEXT_PER_STEP", "Meter", "Stop", "cut_reason", "is_of_language"]
-
 ITEMS_PER_STEP = 16
 """Items of a list or dict that one step copies or compares."""
 

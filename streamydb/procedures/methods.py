@@ -15,8 +15,6 @@ from streamydb.procedures.work import steps_of_find, steps_of_strip
 if TYPE_CHECKING:
     from streamydb.procedures.machine import Machine
 
-__all__ = ["ATTRIBUTES", "METHODS", "Method"]
-
 Method: TypeAlias = Callable[..., Any]
 
 

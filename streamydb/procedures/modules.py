@@ -27,17 +27,6 @@ from streamydb.procedures.weigher import LIST, instrument
 from streamydb.procedures.workspaces import Workspace, Workspaces, keeps_nothing
 from streamydb.records.decoder import module_key
 
-__all__ = [
-    "NO_MODULES",
-    "MemoryModules",
-    "Module",
-    "ModuleRefused",
-    "Modules",
-    "compile_module",
-    "hash_of",
-    "missing",
-]
-
 _CACHED_MODULES: Final = 256
 
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from streamydb.procedures.machine import Machine
 
-__all__ = ["MATH", "Namespace"]
-
 _BITS_PER_STEP: Final = 16
 """Bits of an integer that one step of a function of `math` takes."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from streamydb.records.ranges import Bounds, Range, end_of_prefix
 
-__all__ = ["DeclaredRanges", "named_bounds"]
-
 
 def named_bounds(prefix: Any, start: Any, end: Any) -> Bounds | None:
     """Return the bounds of a range that a procedure names; None: no key can be in it.

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["SEARCHES", "SHORT"]
-
 SHORT: Final = 64
 """Shorter texts are left to Python."""
 

@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 
 from streamydb.procedures.meter import Meter
 
-__all__ = ["OrderedSet"]
-
 
 class OrderedSet:
     """A set on a dict; every operation is charged."""

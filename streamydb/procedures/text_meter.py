@@ -9,8 +9,6 @@ from streamydb.procedures.meter import TEXT_PER_STEP, Meter
 from streamydb.procedures.sets import OrderedSet
 from streamydb.procedures.texts import CHARACTERS_PER_STEP, pinned_repr
 
-__all__ = ["TextMeter"]
-
 _FORMAT: Final = re.compile(r"[<>=^]?[ +-]?0?([0-9]{0,4})[,_]?(?:\.([0-9]{1,3}))?[bcdeEfFgGosxX%]?")
 _WIDTH_MAX: Final = 1000
 _WORDS: Final = 1 << 63

@@ -15,8 +15,6 @@ from typing import Any, Final
 
 from streamydb.procedures.unicode14 import UNASSIGNED
 
-__all__ = ["CHARACTERS_PER_STEP", "pinned", "pinned_repr", "require_known"]
-
 
 def _unassigned() -> bytes:
     """One byte for each code point: 1 where Unicode 14.0 does not assign it."""

@@ -13,10 +13,6 @@ from typing import Any, Final
 from streamydb.procedures.bound_names import BoundNames
 from streamydb.procedures.meter import TEXT_PER_STEP
 
-__all__ = [
-    "INTEGER", "KEYS_OF", "TYPE", "Rewriter", "helper_call", "is_kind", "is_small", "statement",
-]  # fmt: skip
-
 _OPERATORS: Final[dict[type[ast.operator], str]] = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Mod: "mod", ast.Pow: "power",
     ast.LShift: "shift", ast.BitOr: "union", ast.BitAnd: "both", ast.BitXor: "either",
@@ -44,12 +40,6 @@ _DIGITS: Final = 18
 """An integer that takes no more characters is below `quick`'s longest."""
 KEYS_OF: Final = "__keys_of_"
 """Begins the names under which the key functions of procedures stand."""
-
-
-def _key_functions(node: ast.FunctionDef) -> list[ast.expr]:
-    """Return the functions given by `@procedure(keys=...)`."""
-    calls = [found for found in node.decorator_list if isinstance(found, ast.Call)]
-    return [keyword.value for call in calls for keyword in call.keywords]
 
 
 def helper_call(helper: str, *args: ast.expr, at: ast.AST) -> ast.Call:
@@ -108,7 +98,8 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         node.returns = None
-        keys = _key_functions(node)
+        calls = [found for found in node.decorator_list if isinstance(found, ast.Call)]
+        keys = [keyword.value for call in calls for keyword in call.keywords]
         node.decorator_list = []
         node.args = self._visited(node.args)
         with self.bound.within(node):
@@ -285,14 +276,14 @@ class _Rewriter(ast.NodeTransformer):
         for part in node.values:
             if isinstance(part, ast.Constant):
                 texts[-1] += str(part.value)
-            elif (
-                not isinstance(part, ast.FormattedValue) or part.format_spec is not None
-                or part.conversion != -1 or (values and not self._is_at_hand(part.value))
-            ):  # fmt: skip
+                continue
+            if not isinstance(part, ast.FormattedValue) or part.format_spec is not None:
                 return None
-            else:
-                values.append(part.value)
-                texts.append("")
+            at_hand = isinstance(part.value, ast.Name) and part.value.id in self.bound
+            if part.conversion != -1 or (values and not at_hand):
+                return None
+            values.append(part.value)
+            texts.append("")
         helper = _FILLED.get(len(values))
         if helper is None:
             return None
@@ -313,10 +304,6 @@ class _Rewriter(ast.NodeTransformer):
         made.append(helper_call("texted", node, steps, ast.Constant(most), at=node))
         quick = ast.copy_location(ast.BoolOp(ast.And(), made), node)
         return ast.copy_location(ast.BoolOp(ast.Or(), [quick, filled]), node)
-
-    def _is_at_hand(self, node: ast.expr) -> bool:
-        """Return True if nothing happens when a value is read, so it may be read at once."""
-        return isinstance(node, ast.Name) and node.id in self.bound
 
     def _each(self, nodes: list[ast.stmt]) -> list[ast.stmt]:
         """Rewrite statements."""

@@ -30,8 +30,6 @@ from streamydb.records.names import FLOWS_PREFIX, RESERVED, WINDOWS_PREFIX
 from streamydb.records.ranges import Bounds, Range
 from streamydb.records.updates import UpdateFailed
 
-__all__ = ["UNDECLARED", "Declared", "Host", "Known", "ProcedureView", "Stamp"]
-
 UNDECLARED: Final = object()
 """Stands for the value of a key that the call has not declared."""
 

@@ -14,8 +14,6 @@ from streamydb.procedures.meter import TEXT_PER_STEP
 from streamydb.procedures.transform import INTEGER, Rewriter, helper_call, is_kind, statement
 from streamydb.procedures.work import SEARCHED_FREE
 
-__all__ = ["LIST", "NODES_PER_STEP", "instrument"]
-
 NODES_PER_STEP: Final = 64
 """Nodes of a syntax tree, the plainest ones, that one step executes."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from streamydb.procedures.graph import Window
     from streamydb.procedures.machine import Machine
 
-__all__ = ["SlidingWindow", "stored"]
-
 
 class SlidingWindow:
     """A window within one call."""

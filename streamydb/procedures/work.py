@@ -8,11 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = [
-    "GAPS_PER_STEP", "SEARCHED_FREE", "WORD", "steps_of_find", "steps_of_levels", "steps_of_search",
-    "steps_of_strip",
-]  # fmt: skip
-
 GAPS_PER_STEP: Final = 256
 """Gaps of deleted entries that one step passes over."""
 

@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from streamydb.procedures.machine import Machine
 
-__all__ = ["Workspace", "Workspaces", "keeps_nothing"]
-
 _KEPT: Final = 8
 """Workspaces that a module keeps: as many calls as run at a time in one process, about."""
 

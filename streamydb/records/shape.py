@@ -54,7 +54,8 @@ def shape_fits(record: Any) -> bool:
     locks = record.get("locks", [])
     if not isinstance(locks, list):
         return False
-    if not all(_lock_fits(lock) for lock in locks if not is_ranged(lock)):
+    index_locks = [lock for lock in locks if not is_ranged(lock)]
+    if not all(isinstance(lock, str) and lock.startswith(UNIQUE_PREFIX) for lock in index_locks):
         return False
     if not all(map(_range_read_fits, filter(is_ranged, [*lists[1], *locks]))):
         return False
@@ -120,10 +121,6 @@ def constrain_fits(constrain: Any) -> bool:
         return False
     ((what, content),) = constrain.items()
     return what in _CONSTRAIN_PARTS and isinstance(content, _CONSTRAIN_PARTS[what])
-
-
-def _lock_fits(lock: Any) -> bool:
-    return isinstance(lock, str) and lock.startswith(UNIQUE_PREFIX)
 
 
 def _deploy_fits(deploy: Any) -> bool:

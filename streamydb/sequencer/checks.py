@@ -6,8 +6,6 @@ from streamydb.frames.invariants import HANDED_IN, HANDED_ON, Seam
 from streamydb.limits import MARKER_NUMBER_MAX
 from streamydb.records.marker import Marker
 
-__all__ = ["read", "written"]
-
 _RECORD = Seam("sequencer", HANDED_IN, "a record")
 _MARKER = Seam("sequencer", HANDED_ON, "a marker")
 

@@ -21,8 +21,6 @@ from streamydb.limits import MARKER_NUMBER_MAX
 from streamydb.records.marker import Marker
 from streamydb.sequencer import checks
 
-__all__ = ["NumbersExhaustedError", "Sequencer"]
-
 _NOTHING = -1
 
 
@@ -203,13 +201,11 @@ class Sequencer:
             below = range(joining)
             if any(self._named(p) <= joining for p in below):
                 return
-            joins_at = max(self._first_naming(p, joining) for p in below)
+            joins_at = max(
+                next(at for named, at in self._naming[p] if named > joining) for p in below
+            )
             self._lift(joining, joins_at)
             if self._last_transaction[joining] != _NOTHING:
                 latest = self._last_transaction[joining]
                 self._last_transaction[joining] = max(latest, joins_at)
             self._joined += 1
-
-    def _first_naming(self, partition: int, joining: int) -> int:
-        """Return the effective time of the first marker in `partition` that names `joining`."""
-        return next(at for named, at in self._naming[partition] if named > joining)

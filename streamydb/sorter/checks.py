@@ -5,8 +5,6 @@ from __future__ import annotations
 from streamydb.frames.invariants import HANDED_IN, HANDED_ON, Seam, disorder
 from streamydb.frames.record_rows import CompiledRecords, TimedRecords
 
-__all__ = ["received", "released", "require_order"]
-
 _RECEIVED = Seam("sorter", HANDED_IN, "records")
 _RELEASED = Seam("sorter", HANDED_ON, "an order")
 

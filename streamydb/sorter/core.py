@@ -29,8 +29,6 @@ from streamydb.sorter.declarations import declares, reading_constraints
 from streamydb.sorter.selection import alone, by_partition, first_in_order, first_position, fitting
 from streamydb.sorter.state import NEVER, HeldChunk, PartitionState, SorterState, joins_of
 
-__all__ = ["Candidates", "KeyedEventTimeSorter"]
-
 _FOREVER: Final = 2**62
 _HELD_CHUNK_RECORDS: Final = 4096
 _HELD_CHUNK_BYTES: Final = 4 << 20
@@ -218,7 +216,11 @@ class KeyedEventTimeSorter:
         if held is None:
             self._fresh = []
         else:
-            self._advance_all(held, count)
+            # Note that the first ``count`` of the held candidates have been released.
+            counts = np.bincount(held.owner[:count], minlength=len(held.chunks)).tolist()
+            for (chunk, table), released in zip(held.chunks, counts, strict=True):
+                self._advance(chunk, table, released)
+            self.state.held = [chunk for chunk in self.state.held if chunk.start < chunk.count]
         self.state.declares = self.state.declares or declares(records)
         checks.released(records, self.watermark(), candidates.limit)
         return records
@@ -227,13 +229,6 @@ class KeyedEventTimeSorter:
         """Release all that `peek` gives."""
         candidates = self.peek(limit, bytes_max)
         return None if candidates is None else self.take(candidates, len(candidates.records))
-
-    def _advance_all(self, held: _Held, count: int) -> None:
-        """Note that the first ``count`` of the held candidates have been released."""
-        counts = np.bincount(held.owner[:count], minlength=len(held.chunks)).tolist()
-        for (chunk, table), released in zip(held.chunks, counts, strict=True):
-            self._advance(chunk, table, released)
-        self.state.held = [chunk for chunk in self.state.held if chunk.start < chunk.count]
 
     def _with_constraints(self, records: TimedRecords) -> TimedRecords:
         """Return records that may be released; what follows a declaration reads the constraints."""

@@ -19,8 +19,6 @@ from streamydb.frames.record_rows import RecordKeys, TimedRecords
 from streamydb.frames.table import Array, ChildRows, Ragged
 from streamydb.records import CONSTRAINTS_KEY
 
-__all__ = ["declares", "reading_constraints"]
-
 _KEY: Final = CONSTRAINTS_KEY.encode()
 
 

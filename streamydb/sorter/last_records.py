@@ -18,8 +18,6 @@ from streamydb.frames.record_messages import LogRecords
 from streamydb.frames.record_rows import CompiledRecords, HomeRows, SharedRows
 from streamydb.frames.table import ChildRows
 
-__all__ = ["LastRecords"]
-
 
 class _Kept(NamedTuple):
     """The records that all shards were told: as they lay in the blocks, and as tables."""

@@ -14,8 +14,6 @@ from typing import NamedTuple
 from streamydb.errors import InvariantViolation
 from streamydb.sorter.state import PartitionState, SorterState
 
-__all__ = ["LogEnd", "require_ends"]
-
 
 class LogEnd(NamedTuple):
     """The last record of the log before the offset up to which a checkpoint has read a partition.

@@ -6,8 +6,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["NEVER", "HeldChunk", "PartitionState", "SorterState", "joins_of"]
-
 NEVER: Final = -1
 """The effective time before the first record."""
 

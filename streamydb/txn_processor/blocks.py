@@ -10,8 +10,6 @@ from streamydb.frames.protocol import Message, require_format
 from streamydb.frames.value_rows import ChangeRows, ResultRows
 from streamydb.txn_processor.outputs import CHANGES, RESULTS, Output, Records, Rows, Told, formatted
 
-__all__ = ["open_output", "output_block", "output_parts"]
-
 
 class _Results(Message, frozen=True):
     """Results that are to be formatted."""

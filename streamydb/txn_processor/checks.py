@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from streamydb.txn_processor.feedback import FeedbackChunk
     from streamydb.txn_processor.outcome import ExecutionOutcome
 
-__all__ = ["executed", "fed", "granted", "one_plan", "ranged", "require_chunk"]
-
 Ints = npt.NDArray[np.int64]
 Grants = Sequence[tuple[int, GrantedTransactions, SlotRows]]
 

@@ -12,8 +12,6 @@ from streamydb.errors import InvariantViolation
 from streamydb.limits import FAILED_ENTRIES_MAX, FAILED_VALUE_BYTES_MAX
 from streamydb.records.updates import _is_number
 
-__all__ = ["Failed", "Value", "failed_checks", "failed_entry"]
-
 Value = tuple[bytes | None, int]
 """A key's canonical value (None when absent) and its version (0 when absent)."""
 

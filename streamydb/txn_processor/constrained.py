@@ -21,8 +21,6 @@ from streamydb.frames.table import Ragged
 from streamydb.txn_processor.kernel import BY_KERNEL, BY_PYTHON, Program
 from streamydb.txn_processor.run import Run
 
-__all__ = ["Rules"]
-
 _KEY: Final = r.CONSTRAINTS_KEY.encode()
 Mask = npt.NDArray[np.bool_]
 

@@ -53,8 +53,6 @@ from streamydb.txn_processor.places import Places
 from streamydb.txn_processor.plain_calls import PlainCalls
 from streamydb.txn_processor.run import Kernel, prepared
 
-__all__ = ["TransactionProcessor", "execute_grants", "passed_on"]
-
 _ANY_BYTES: Final = Most()
 
 

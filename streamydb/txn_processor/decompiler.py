@@ -13,8 +13,6 @@ from streamydb.frames import program as p
 from streamydb.records.ranges import Range
 from streamydb.txn_processor.run import Run
 
-__all__ = ["transaction_of"]
-
 
 def transaction_of(run: Run, i: int) -> r.Transaction:
     """The transaction at position ``i``: its payload, or what its steps were compiled from.

@@ -22,8 +22,6 @@ from streamydb.limits import FAILED_ENTRIES_MAX, FAILED_VALUE_BYTES_MAX
 from streamydb.records.expiry import ending, same
 from streamydb.records.ranges import Bounds, Range
 
-__all__ = ["Enforced", "Judged", "NamedRanges", "enforce"]
-
 
 class Judged(NamedTuple):
     """A key whose value a transaction changes; ``place``: among the writes."""

@@ -30,18 +30,6 @@ from streamydb.txn_processor.ranges import See
 from streamydb.txn_processor.result import originals, result_bytes, verdict_bytes
 from streamydb.txn_processor.run import DIGITS_MAX, Run
 
-__all__ = [
-    "Calls",
-    "conclude",
-    "executed_in_time",
-    "meets_too_much",
-    "outcome_of",
-    "refuse",
-    "send_ruled",
-    "size_by_bytes",
-    "to_be_weighed",
-]
-
 Ints = npt.NDArray[np.int64]
 
 

@@ -23,8 +23,6 @@ from streamydb.txn_processor.kernel import BY_KERNEL, BY_PYTHON, WRITES
 from streamydb.txn_processor.places import Places
 from streamydb.txn_processor.run import Run
 
-__all__ = ["Ending"]
-
 Ints = npt.NDArray[np.int64]
 
 

@@ -17,8 +17,6 @@ from streamydb.txn_processor.format import format_results
 from streamydb.txn_processor.outcome import ExecutionOutcome
 from streamydb.txn_processor.rows import result_rows
 
-__all__ = ["FeedbackChunk", "feedback_chunks"]
-
 Ints = npt.NDArray[np.int64]
 
 
@@ -40,7 +38,21 @@ def feedback_chunks(
     outcome: ExecutionOutcome, shards: int, bytes_max: int
 ) -> Iterator[FeedbackChunk]:
     """Yield the feedback for every shard, in chunks of at most some ``bytes_max`` bytes."""
-    writes, owners = _final_writes(outcome)
+    # The last value of every slot that was written, and the shard that owns it.
+    dirty = np.flatnonzero(outcome.slots["dirty"])
+    slots = outcome.slots[dirty]
+    opaque = slots["tag"] >= p.OPAQUE
+    lengths = np.zeros(len(dirty), np.int64)
+    texts = outcome.pool.take(slots["ref"][opaque])
+    lengths[opaque] = texts.lengths()
+    table = WrittenValues(
+        np.ascontiguousarray(slots["tag"]),
+        np.ascontiguousarray(slots["number"]),
+        np.ascontiguousarray(slots["version"]),
+        outcome.slot_keys.take(dirty),
+        Ragged(texts.data, starts_of(lengths)),
+    )
+    writes, owners = table, outcome.slot_home[dirty]
     grown = _grown(outcome, writes) if shards > 1 else np.zeros(len(writes), np.uint8)
     verdicts, homes = _verdicts(outcome)
     for shard in range(shards):
@@ -84,24 +96,6 @@ def _cuts(sizes: Ints, bytes_max: int) -> list[Ints]:
         runs.append(rows[start:end])
         start = end
     return runs or [rows]
-
-
-def _final_writes(outcome: ExecutionOutcome) -> tuple[WrittenValues, Ints]:
-    """The last value of every slot that was written, and the shard that owns it."""
-    dirty = np.flatnonzero(outcome.slots["dirty"])
-    slots = outcome.slots[dirty]
-    opaque = slots["tag"] >= p.OPAQUE
-    lengths = np.zeros(len(dirty), np.int64)
-    texts = outcome.pool.take(slots["ref"][opaque])
-    lengths[opaque] = texts.lengths()
-    table = WrittenValues(
-        np.ascontiguousarray(slots["tag"]),
-        np.ascontiguousarray(slots["number"]),
-        np.ascontiguousarray(slots["version"]),
-        outcome.slot_keys.take(dirty),
-        Ragged(texts.data, starts_of(lengths)),
-    )
-    return table, outcome.slot_home[dirty]
 
 
 def _grown(outcome: ExecutionOutcome, writes: WrittenValues) -> Bytes:

@@ -20,8 +20,6 @@ from streamydb.frames.json_writer import Values, json_strings, put_number, put_t
 from streamydb.frames.table import Bytes, Ragged, Texts, starts_of
 from streamydb.frames.value_rows import ChangeRows, ResultRows
 
-__all__ = ["format_changes", "format_results"]
-
 Ints = npt.NDArray[np.int64]
 Parts = npt.NDArray[np.int32]
 

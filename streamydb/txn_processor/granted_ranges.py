@@ -21,8 +21,6 @@ from streamydb.txn_processor.kernel import RangeTable
 from streamydb.txn_processor.ranges import Entries, FixedPart, See, Seen, joined
 from streamydb.txn_processor.run import Run
 
-__all__ = ["NO_PARTS", "GrantedRanges", "RangeParts", "is_of_range"]
-
 
 class RangeParts(NamedTuple):
     """Tables of ranges as they were granted, and how many shards there are."""

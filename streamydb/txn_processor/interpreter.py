@@ -37,17 +37,6 @@ from streamydb.txn_processor.ranges import (
     too_many,
 )
 
-__all__ = [
-    "ExecutionContext",
-    "Verdict",
-    "Write",
-    "current_module",
-    "execute",
-    "failed",
-    "too_large",
-    "turn_of",
-]
-
 # Bytes of a result at most: of an escaped character, of a range and an entry beside their texts.
 _ESCAPED_BYTES: Final = 6
 _RANGE_BYTES: Final = 48

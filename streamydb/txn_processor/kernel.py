@@ -20,11 +20,6 @@ from streamydb.frames.jit import leaf, same_text
 from streamydb.frames.table import Bytes
 from streamydb.limits import FAILED_ENTRIES_MAX, INTEGER_MAX, INTEGER_MIN, RESULT_BYTES_MAX
 
-__all__ = [
-    "BY_KERNEL", "BY_NOBODY", "BY_PYTHON", "FAILS", "READS", "WRITES",
-    "NewValues", "Notes", "Program", "RangeTable", "Values", "execute_steps",
-]  # fmt: skip
-
 Ints = npt.NDArray[np.int64]
 Records = npt.NDArray[Any]
 

@@ -14,8 +14,6 @@ from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.records.rulings import Fault
 from streamydb.txn_processor.places import Places
 
-__all__ = ["ExecutionOutcome", "Most"]
-
 
 class Most(NamedTuple):
     """The bytes that a partition of a plan may produce: values, results and emitted records.

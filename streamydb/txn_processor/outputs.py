@@ -28,26 +28,6 @@ from streamydb.txn_processor.outcome import ExecutionOutcome
 from streamydb.txn_processor.result import as_duplicate, originals
 from streamydb.txn_processor.rows import change_rows, result_rows
 
-__all__ = [
-    "CHANGES",
-    "DEAD_LETTERS",
-    "DIGESTS",
-    "FEEDBACK",
-    "FOLLOW_UPS",
-    "RESULTS",
-    "ROWS_MAX",
-    "STREAMS",
-    "Output",
-    "Records",
-    "Rows",
-    "ToShards",
-    "Told",
-    "formatted",
-    "outputs_of",
-    "removals",
-    "workflow_records",
-]
-
 RESULTS: Final = 0
 CHANGES: Final = 1
 FEEDBACK: Final = 2
@@ -137,7 +117,13 @@ def outputs_of(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows | Recor
         return
     yield from _changes(outcome, spreads)
     yield from _results(outcome, spreads)
-    yield from _dead_letters(outcome)
+    rejected = np.flatnonzero(outcome.txns.kind == p.REJECTED)
+    rows = sorted({*rejected.tolist(), *outcome.internal})
+    for start in range(0, len(rows), ROWS_MAX):
+        letters = [_dead_letter(outcome, i) for i in rows[start : start + ROWS_MAX]]
+        keys = [r.dead_letter_key(letter.source) for letter in letters]
+        values = [r.encode_dead_letter(letter) for letter in letters]
+        yield Records(DEAD_LETTERS, Ragged.of(keys), Ragged.of(values))
     yield from workflow_records(outcome.workflow)
 
 
@@ -300,16 +286,6 @@ def _changes(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows]:
     for spread, (start, end) in enumerate(pairwise(starts.tolist())):
         for chosen in _in_blocks(order[start:end], sizes):
             yield Rows(change_rows(outcome, chosen, index), spread)
-
-
-def _dead_letters(outcome: ExecutionOutcome) -> Iterator[Records]:
-    rejected = np.flatnonzero(outcome.txns.kind == p.REJECTED)
-    rows = sorted({*rejected.tolist(), *outcome.internal})
-    for start in range(0, len(rows), ROWS_MAX):
-        letters = [_dead_letter(outcome, i) for i in rows[start : start + ROWS_MAX]]
-        keys = [r.dead_letter_key(letter.source) for letter in letters]
-        values = [r.encode_dead_letter(letter) for letter in letters]
-        yield Records(DEAD_LETTERS, Ragged.of(keys), Ragged.of(values))
 
 
 def _dead_letter(outcome: ExecutionOutcome, i: int) -> r.DeadLetter:

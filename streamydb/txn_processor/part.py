@@ -15,8 +15,6 @@ from streamydb.frames.table import Array
 from streamydb.frames.timeline import Timeline
 from streamydb.frames.value_rows import ValueRows
 
-__all__ = ["PartGrants", "PlanPart"]
-
 
 class PlanPart(NamedTuple):
     """The part of a plan that some grants are, and what they say of it."""
@@ -54,7 +52,10 @@ class PartGrants:
 
     def add(self, grant: Grant) -> None:
         """Take a grant of one shard."""
-        self._add_ranges(grant)
+        left_out = grant.left_out or 0
+        self.left_out = min(self.left_out or left_out, left_out or self.left_out)
+        if grant.ranges is not None and len(grant.ranges):
+            self.ranges.append(grant.ranges)
         self.members = grant.members
         if grant.more is not None:
             self.more.add(grant.more)
@@ -68,12 +69,6 @@ class PartGrants:
             self.parts = {
                 at: (txns, _emptied(rows, now)) for at, (txns, rows) in self.parts.items()
             }
-
-    def _add_ranges(self, grant: Grant) -> None:
-        left_out = grant.left_out or 0
-        self.left_out = min(self.left_out or left_out, left_out or self.left_out)
-        if grant.ranges is not None and len(grant.ranges):
-            self.ranges.append(grant.ranges)
 
     def in_order(self) -> list[tuple[int, GrantedTransactions, SlotRows]]:
         """(shard, transactions, slots), the same whatever order they came in."""

@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from streamydb.frames.value_rows import PlaceRows
 
-__all__ = ["Places"]
-
 
 @dataclass(slots=True)
 class Places:

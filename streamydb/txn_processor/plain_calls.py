@@ -42,8 +42,6 @@ from streamydb.txn_processor.outcome import Most
 from streamydb.txn_processor.result import committed_call, encode_verdict
 from streamydb.txn_processor.run import Run
 
-__all__ = ["PlainCalls"]
-
 _PRIVATE: Final = FLOWS_PREFIX.encode(), WINDOWS_PREFIX.encode()
 """Begin keys that no procedure reads."""
 _UNKNOWN: Final[Any] = object()

@@ -18,9 +18,6 @@ from streamydb.errors import InvariantViolation
 from streamydb.records.ranges import Bounds, Range
 from streamydb.txn_processor.comparisons import Failed, Value
 
-__all__ = ["Entries", "FixedPart", "See", "Seen", "entries_after", "failed_range", "joined",
-           "nothing_seen", "too_heavy", "too_many"]  # fmt: skip
-
 Entries: TypeAlias = dict[str, Value]
 """The keys of a range with their values and versions, in order."""
 

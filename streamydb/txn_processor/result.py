@@ -12,16 +12,6 @@ from streamydb.frames.grant_rows import PlanTransactions
 from streamydb.frames.known_results import Position, copy_of
 from streamydb.txn_processor.interpreter import Verdict
 
-__all__ = [
-    "as_duplicate",
-    "committed_call",
-    "encode",
-    "encode_verdict",
-    "originals",
-    "result_bytes",
-    "verdict_bytes",
-]
-
 _NOTHING = Verdict()
 
 

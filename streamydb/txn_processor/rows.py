@@ -15,8 +15,6 @@ from streamydb.frames.table import Array, ChildRows, Ragged, expand, starts_of
 from streamydb.frames.value_rows import ChangeRows, ReadValues, ResultRows
 from streamydb.txn_processor.outcome import ExecutionOutcome
 
-__all__ = ["change_rows", "result_rows"]
-
 Ints = npt.NDArray[np.int64]
 Parts = npt.NDArray[np.int32]
 

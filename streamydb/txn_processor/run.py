@@ -33,8 +33,6 @@ from streamydb.txn_processor.kernel import (
     execute_steps,
 )
 
-__all__ = ["DIGITS_MAX", "Kernel", "Run", "prepared"]
-
 _FEW: Final = 16
 """So many slots are written one by one, before columns are worth their making."""
 

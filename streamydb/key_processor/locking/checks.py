@@ -28,8 +28,6 @@ from streamydb.key_processor.locking.messages import (
 from streamydb.key_processor.locking.state import SingleMeta
 from streamydb.sorter.checks import require_order
 
-__all__ = ["addressed", "counted", "ordered", "released", "require_messages", "sent"]
-
 _ORDER = Seam("key_processor/locking", HANDED_IN, "an order")
 _FEEDBACK = Seam("key_processor/locking", HANDED_IN, "released locks")
 _SENT = Seam("key_processor/locking", HANDED_ON, "payloads and grants")

@@ -77,8 +77,6 @@ from streamydb.records.expiry import end_of, is_over
 from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.log_end import LogEnd, require_ends
 
-__all__ = ["SingleShard"]
-
 
 @dataclass(slots=True)
 class _Outbox:

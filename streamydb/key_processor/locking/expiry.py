@@ -25,8 +25,6 @@ from streamydb.key_processor.locking.messages import RemovedAt, is_key_lock, key
 from streamydb.key_processor.locking.state import SingleMeta
 from streamydb.key_processor.values import ShardValues
 
-__all__ = ["EndedKeys", "Sweep", "place_of", "split_removals", "swept"]
-
 _KEYS_MAX = 4_096
 """As many keys are swept in a step at most."""
 

@@ -6,9 +6,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["StepHistory"]
-
-
 _LIVES_MAX: Final = 100
 """How many starts a shard remembers: feedback is read one step after it was written."""
 

@@ -17,8 +17,6 @@ from streamydb.frames.readers import ToSingleShard
 from streamydb.frames.record_messages import LogRecords
 from streamydb.key_processor.locking.state import SingleMeta
 
-__all__ = ["Inbox"]
-
 
 @dataclass(slots=True)
 class Inbox:

@@ -24,8 +24,6 @@ import msgspec
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locking.spans import FirstWriters, SpanSeqs
 
-__all__ = ["Lock", "LockTable", "RangeLock"]
-
 
 class Lock(msgspec.Struct, array_like=True):
     """One lock: the seq of the writer that holds it (0: free), and who waits: (seq, writes)."""

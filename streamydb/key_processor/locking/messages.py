@@ -17,23 +17,6 @@ from streamydb.frames.lock_messages import Granted, Payload
 from streamydb.records.expiry import Expiring
 from streamydb.records.formats import UNREADABLE
 
-__all__ = [
-    "Arrived",
-    "RemovedAt",
-    "decode_list",
-    "encode_list",
-    "id_lock",
-    "is_id_lock",
-    "is_key_lock",
-    "is_packed",
-    "is_range_lock",
-    "key_lock",
-    "locked_name",
-    "packed",
-    "range_lock",
-    "unpacked",
-]
-
 T = TypeVar("T")
 _KEY: Final = b"k"
 _ID: Final = b"i"

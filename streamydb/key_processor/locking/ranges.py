@@ -16,8 +16,6 @@ from streamydb.key_processor.ranges import EitherKeys, FoundRange, RangeScanner
 from streamydb.key_processor.value_store import decoded
 from streamydb.key_processor.values import ShardValues
 
-__all__ = ["RangePart", "answer", "range_locks"]
-
 
 class RangePart(msgspec.Struct, array_like=True, gc=False):
     """A range as one shard has found it; ``entries``: None if they are not needed, or too many."""

@@ -18,8 +18,6 @@ from streamydb.frames.value_rows import Verdicts
 from streamydb.key_processor.id_rows import HomeIds, IdUse, untimely
 from streamydb.key_processor.idwindow import IdWindow
 
-__all__ = ["FoundRepeats", "Repeats"]
-
 
 @dataclass(slots=True)
 class FoundRepeats:

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from typing import TypeAlias
 
-__all__ = ["FirstWriters", "Span", "SpanSeqs"]
-
 Span: TypeAlias = tuple[bytes, bytes]
 """Names from one to before another."""
 

@@ -10,8 +10,6 @@ from streamydb.key_processor.locking.history import StepHistory
 from streamydb.key_processor.locking.locks import Lock, RangeLock
 from streamydb.key_processor.state import CommonState, ShardRole
 
-__all__ = ["SingleMeta", "Unresolved"]
-
 
 class Unresolved(msgspec.Struct, array_like=True, gc=False):
     """A released transaction after the last resolved one.

@@ -14,8 +14,6 @@ from streamydb.frames.value_rows import ValueRows, WrittenValues
 from streamydb.key_processor.locking.messages import locked_name, unpacked
 from streamydb.records.expiry import Expiring
 
-__all__ = ["canonical_values", "writes_table"]
-
 
 def canonical_values(found: ValueRows) -> Iterator[tuple[bytes | None, int]]:
     """Canonical values and versions."""

@@ -11,8 +11,6 @@ from streamydb.frames.lock_messages import Granted, Payload
 from streamydb.key_processor.locking.checks import require_messages
 from streamydb.txn_processor.gathering.execution import Finished
 
-__all__ = ["finished", "gathered"]
-
 _GATHERED = Seam("txn_processor/gathering", HANDED_IN, "payloads and grants")
 _FINISHED = Seam("txn_processor/gathering", HANDED_ON, "released locks")
 

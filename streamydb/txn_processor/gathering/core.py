@@ -21,8 +21,6 @@ from streamydb.txn_processor.gathering import checks
 from streamydb.txn_processor.gathering.execution import Finished, execute_gathered
 from streamydb.txn_processor.gathering.gathered import TransactionGatherer
 
-__all__ = ["Gatherer"]
-
 _ROW_BYTES = 32
 
 

@@ -32,8 +32,6 @@ from streamydb.txn_processor.gathering.gathered import Gathered
 from streamydb.txn_processor.gathering.ranges import looked, see_of
 from streamydb.txn_processor.result import encode, encode_verdict
 
-__all__ = ["Finished", "execute_gathered"]
-
 _NULL = Raw(b"null")
 _CONSTRAINTS = key_lock(r.CONSTRAINTS_KEY.encode())
 

@@ -22,8 +22,6 @@ from streamydb.frames.table import chunk_bounds
 from streamydb.key_processor.locking.messages import Arrived, id_lock, key_lock
 from streamydb.limits import IN_FLIGHT_MAX
 
-__all__ = ["GatherState", "Gathered", "PartialTransaction", "TransactionGatherer", "needed_locks"]
-
 _INDEX = "gather"
 _BLOB_TRANSACTIONS = 64
 _UNKNOWN = -1
@@ -135,7 +133,10 @@ class TransactionGatherer:
         if seq in self._fresh:
             parts.append(self._fresh.pop(seq))
         for number in waiting.blobs:
-            self._forget_one(number)
+            self.state.blobs[number] -= 1
+            if not self.state.blobs[number]:
+                del self.state.blobs[number]
+                self._blobs.delete(_name(number))
         del self.state.waiting[seq]
         payloads = [payload for part in parts for payload in part.payloads]
         grants = {grant.lock: grant for part in parts for grant in part.grants}
@@ -153,12 +154,6 @@ class TransactionGatherer:
             self._loaded[number], size = _decode_arrived(data), len(data)
             self._loaded_bytes += size
         return self._loaded[number]
-
-    def _forget_one(self, number: int) -> None:
-        self.state.blobs[number] -= 1
-        if not self.state.blobs[number]:
-            del self.state.blobs[number]
-            self._blobs.delete(_name(number))
 
     def _put(self, seqs: list[int]) -> None:
         number = self.state.next_blob

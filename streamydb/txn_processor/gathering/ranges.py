@@ -11,8 +11,6 @@ from streamydb.txn_processor.comparisons import Value
 from streamydb.txn_processor.gathering.gathered import Gathered
 from streamydb.txn_processor.ranges import Entries, FixedPart, See, Seen, joined, nothing_seen
 
-__all__ = ["looked", "see_of"]
-
 
 def see_of(gathered: Gathered, txn: r.Transaction) -> See:
     """Return the ranges of a gathered transaction: what the shards found, and its own keys."""
