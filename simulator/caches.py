@@ -21,7 +21,7 @@ from typing import Protocol
 from streamydb.frames.blobs import Position
 from streamydb.frames.protocol import Message
 from streamydb.frames.scans import Scan
-from streamydb.key_processor.idtable import IdTables
+from streamydb.key_processor.id_rows import IdTables
 from streamydb.key_processor.memory import MemoryIdTables, MemoryValues
 from streamydb.key_processor.state import Emitted
 from streamydb.key_processor.value_store import ValueStore

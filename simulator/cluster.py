@@ -33,7 +33,7 @@ from streamydb.frames.protocol import Message
 from streamydb.frames.readers import TO_EXECUTOR, TO_GATHERER, TO_SHARD, TO_SINGLE_SHARD
 from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
-from streamydb.key_processor.idtable import IdTables
+from streamydb.key_processor.id_rows import IdTables
 from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.process_cache import ProcessCache

@@ -13,12 +13,12 @@ from simulator.cluster import Cluster
 from streamydb.errors import InvariantViolation
 from streamydb.frames.scans import Scan, end_name, ends_at
 from streamydb.key_processor.base import Base, decode_base
-from streamydb.key_processor.idtable import probe
+from streamydb.key_processor.id_rows import probe
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.local.shard_files import FileIdTables, LmdbValues
 from streamydb.parser.last_reads import mark_of
 from streamydb.pipeline.realtime.core import OpenBase
-from streamydb.sorter.log_end import LogEnd
+from streamydb.sorter.state import LogEnd
 
 __all__ = ["copied_base"]
 

@@ -29,7 +29,7 @@ from streamydb.key_processor import values
 from streamydb.key_processor.locking.messages import is_id_lock, unpacked
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.state import ShardState
-from streamydb.planner import weights
+from streamydb.planner import core as planner
 from streamydb.txn_processor import outputs as o
 
 __all__ = ["VALUES_BYTES", "GrantedBytes", "LargeValues", "forget_sizes", "small_limits"]
@@ -52,7 +52,7 @@ def small_limits() -> Iterator[None]:
         mock.patch.object(limits, "TRANSACTION_VALUES_BYTES_MAX", _TRANSACTION_BYTES),
         mock.patch.object(limits, "BLOCK_BYTES_MAX", _BLOCK_BYTES),
         mock.patch.object(o, "ROWS_MAX", _BLOCK_ROWS),
-        mock.patch.object(weights, "COPIED_BYTES", 40),
+        mock.patch.object(planner, "COPIED_BYTES", 40),
         mock.patch.object(values, "_DUE_KEYS", 3),
         mock.patch.object(sizes, "SMALL_BYTES", 16),
         mock.patch.object(sizes, "SMALL_COUNTS", 4),

@@ -9,10 +9,10 @@ from unittest import mock
 import numpy as np
 
 from streamydb.frames.scans import Scan
-from streamydb.key_processor.locking.spans import FirstWriters, SpanSeqs
+from streamydb.key_processor.locking.locks import FirstWriters, SpanSeqs
 from streamydb.planner import conflicts
 from streamydb.txn_processor import enforce, interpreter, ranges
-from streamydb.txn_processor.granted_ranges import GrantedRanges
+from streamydb.txn_processor.ranges import GrantedRanges
 
 __all__ = [
     "compile_ranges_apart", "count_anything", "crowd_ranges", "forget_own_writes",

@@ -10,16 +10,7 @@ from unittest import mock
 import msgspec
 
 from streamydb.frames.messages import Feedback, Token
-from streamydb.key_processor import (
-    core,
-    feedback,
-    grants,
-    known_outputs,
-    progress,
-    repeats,
-    values,
-    withdrawals,
-)
+from streamydb.key_processor import core, feedback, grants, progress, repeats, values, withdrawals
 from streamydb.key_processor.locking import core as single
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.local.shard_files import LmdbValues
@@ -162,7 +153,7 @@ def repeats_untold() -> Any:
 
 def announce_all_turns() -> Any:
     """Progress: a plan is announced though a shard is still telling repeated results."""
-    return mock.patch.object(known_outputs, "NOT_YET", "")
+    return mock.patch.object(repeats, "NOT_YET", "")
 
 
 def announce_what_is_withdrawn() -> Any:

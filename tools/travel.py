@@ -38,7 +38,7 @@ _PACKAGE: Final = str(Path(streamydb.__file__).parent) + "/"
 _APART: Final = ("frames", "records", "testing", "verify", "local", "kafka")
 """Rooms whose files are no stops: tables and contracts, stand-ins for other machines."""
 
-_DATA: Final = ("checks", "id_rows", "idtable", "memory", "plan", "sizes", "state", "value_store")
+_DATA: Final = ("checks", "id_rows", "memory", "plan", "sizes", "state", "value_store")
 """Files that are no stops: states, stores and tables of a room, and checks."""
 
 _DATABASE: Final = "bank"

@@ -17,10 +17,9 @@ from streamydb.errors import RecordError
 from streamydb.facade.ports import LogPosition
 from streamydb.frames import characters as c
 from streamydb.frames.addresses import SPARE_BYTES, start_of
-from streamydb.frames.hashing import hash_bytes, hash_ragged
+from streamydb.frames.hashing import SEED, hash_bytes, hash_ragged
 from streamydb.frames.jit import kernel, leaf
 from streamydb.frames.json_tokens import text_end
-from streamydb.frames.private import SEED
 from streamydb.frames.table import Ragged, Texts
 from streamydb.kafka.columns import RecordColumns
 from streamydb.read_model.json_values import value_end

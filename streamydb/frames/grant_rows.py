@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from streamydb.frames.invariants import Seam, not_after
 from streamydb.frames.jit import kernel
-from streamydb.frames.program_steps import ProgramSteps
+from streamydb.frames.program import ProgramSteps
 from streamydb.frames.table import Array, Bytes, ChildRows, ColumnTable, Ragged
 from streamydb.frames.value_rows import (
     VALUE_FACTS,

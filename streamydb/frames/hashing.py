@@ -7,6 +7,9 @@ it must never change. Two seeds together give the 128 bits by which a transactio
 
 from __future__ import annotations
 
+import secrets
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
@@ -89,3 +92,12 @@ def hash_bytes(value: bytes, seed: int = KEY_SEED) -> int:
 def shard_of(key: bytes, shards: int) -> int:
     """The shard that owns ``key`` (UTF-8) in a database of ``shards`` shards."""
     return hash_bytes(key) % shards
+
+
+FACTOR: Final = np.uint64(secrets.randbits(64) | 1)
+"""For hashes: the upper bits of the product are the place. Two of them meet no more often than by
+chance (Dietzfelbinger et al. 1997, "A reliable randomized algorithm for the closest-pair problem").
+"""
+
+SEED: Final = np.uint64(secrets.randbits(64))
+"""For texts of which the public hashes may be alike: the seed of another hash."""

@@ -7,9 +7,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.frames.hashing import hash_ragged, shift_of, word_at
+from streamydb.frames.hashing import FACTOR, SEED, hash_ragged, shift_of, word_at
 from streamydb.frames.jit import kernel, leaf, same_text
-from streamydb.frames.private import FACTOR, SEED
 from streamydb.frames.table import Bytes, Ragged, Texts
 
 Ints = npt.NDArray[np.int64]
@@ -37,7 +36,7 @@ def _slots(
     depends on what is found; then they are used.
 
     ``at``: how many keys are numbered, how many slots there are, and a bit that is of no use but
-    makes the compiler keep the looks. ``factor``: see `frames.private`.
+    makes the compiler keep the looks. ``factor``: see `frames.hashing`.
     """
     i, count = at[0], at[1]
     mask, shift = np.uint64(len(table) - 1), shift_of(len(table))
@@ -163,7 +162,7 @@ def intern(hashes: Hashes, keys: Ragged) -> tuple[Ints, Ints]:
     anew, with texts.
 
     Clients choose the keys, and know their hashes. So the places in the tables depend on numbers
-    that only this process knows (`frames.private`), and with texts the hashes do, too: then keys
+    that only this process knows (`frames.hashing`), and with texts the hashes do, too: then keys
     of one hash cost no more than others. The slots are the same whatever these numbers are.
 
     Returns:

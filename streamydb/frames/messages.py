@@ -21,10 +21,9 @@ import numpy as np
 
 from streamydb.frames.encoding import peel
 from streamydb.frames.grant_rows import GrantedTransactions, RangeRows, SlotRows
-from streamydb.frames.plans import PlanName
+from streamydb.frames.plans import PlanName, Timeline
 from streamydb.frames.protocol import Message
 from streamydb.frames.table import Bytes, ColumnTable, Ragged
-from streamydb.frames.timeline import Timeline
 from streamydb.frames.value_rows import ChangeRows, Verdicts, WrittenValues
 from streamydb.records.change import Resolved, encode_resolved
 

@@ -12,7 +12,11 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
+from streamydb.errors import InvariantViolation
+from streamydb.frames.record_rows import ReleasedRecords
 from streamydb.limits import (
     FEEDBACK_BLOCK_BYTES_MAX,
     IN_FLIGHT_MAX,
@@ -109,3 +113,43 @@ class OpenPlan(msgspec.Struct):
 
     def name(self) -> PlanName:
         return PlanName(self.number, self.life, self.after + 1, self.seq, self.layout)
+
+
+Ints = npt.NDArray[np.int64]
+
+
+class Timeline(NamedTuple):
+    """The first record of each commit time of a plan: ``ts`` (ms), ``seq``, partition, offset."""
+
+    ts: Ints
+    seq: Ints
+    part: Ints
+    off: Ints
+
+    @classmethod
+    def of(cls, released: ReleasedRecords) -> Timeline:
+        """Take it from records in their order."""
+        ts = released.ts_ms
+        first = np.flatnonzero(np.diff(ts, prepend=ts[0] - 1))
+        columns = ts, released.seq, released.partition, released.offset
+        return cls(*(column[first].astype(np.int64) for column in columns))
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> Timeline:
+        return cls(*np.frombuffer(data, "<i8").reshape(len(cls._fields), -1))
+
+    def packed(self) -> bytes:
+        return np.stack(self).astype("<i8").tobytes()
+
+    def at(self, ends: Ints) -> Ints:
+        """Return the rows of the records at which keys with these ends are removed: the first that
+        are not earlier.
+
+        Raises:
+            InvariantViolation: a key ends after the plan.
+
+        """
+        rows = np.searchsorted(self.ts, ends)
+        if len(rows) and int(rows.max()) == len(self.ts):
+            raise InvariantViolation("a key is to be removed that ends after the plan")
+        return rows

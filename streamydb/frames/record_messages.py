@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from streamydb.errors import RecordError
 from streamydb.frames.encoding import Narrowed, Part, Stored, narrowed, pack_narrowed
-from streamydb.frames.program_steps import ProgramSteps
+from streamydb.frames.program import ProgramSteps
 from streamydb.frames.protocol import FORMAT, Message
 from streamydb.frames.record_rows import CompiledRecords, HomeRows, LastRead, SharedRows
 from streamydb.frames.table import Bytes, ChildRows, ColumnTable, Ragged

@@ -13,7 +13,7 @@ from streamydb.frames import program as p
 from streamydb.frames.hashing import KEY_SEED, hash_ragged
 from streamydb.frames.invariants import Seam
 from streamydb.frames.jit import kernel
-from streamydb.frames.program_steps import ProgramSteps
+from streamydb.frames.program import ProgramSteps
 from streamydb.frames.table import Array, Bytes, ChildRows, ColumnTable, Ragged
 from streamydb.frames.value_rows import KEYS_FACT
 

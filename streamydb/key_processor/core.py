@@ -24,13 +24,12 @@ from streamydb.key_processor.expiry import Removals, with_removed
 from streamydb.key_processor.feedback import PlanFeedback
 from streamydb.key_processor.granting import PlanGranter
 from streamydb.key_processor.grants import Granter
-from streamydb.key_processor.idtable import IdTables
+from streamydb.key_processor.id_rows import IdTables
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.inbox import Inbox
-from streamydb.key_processor.known_outputs import KnownOutputs
 from streamydb.key_processor.process_cache import ProcessCache
 from streamydb.key_processor.progress import Progress
-from streamydb.key_processor.repeats import RepeatedResults
+from streamydb.key_processor.repeats import KnownOutputs, RepeatedResults
 from streamydb.key_processor.sizes import sizes_of_shard
 from streamydb.key_processor.state import Emitted, ShardState, load_or_begin
 from streamydb.key_processor.value_store import ValueStore
@@ -38,7 +37,7 @@ from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.withdrawals import Withdrawals, may_be_too_much
 from streamydb.planner.core import Pace, Planner
 from streamydb.sorter.core import KeyedEventTimeSorter
-from streamydb.sorter.log_end import LogEnd, require_ends
+from streamydb.sorter.state import LogEnd, require_ends
 
 
 class KeyTransactionProcessor:

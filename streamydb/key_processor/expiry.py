@@ -22,11 +22,10 @@ from streamydb.frames.blobs import BlobStore
 from streamydb.frames.digest import item_lanes
 from streamydb.frames.encoding import pack, unpack
 from streamydb.frames.messages import KeyRemovals
-from streamydb.frames.plans import OpenPlan
+from streamydb.frames.plans import OpenPlan, Timeline
 from streamydb.frames.record_rows import TimedRecords
 from streamydb.frames.scans import first_name
 from streamydb.frames.table import ColumnTable, Ragged, chunk_bounds
-from streamydb.frames.timeline import Timeline
 from streamydb.frames.value_rows import ChangeRows, ValueRows, WrittenValues
 from streamydb.key_processor.values import ShardValues
 from streamydb.planner.plan import Plan

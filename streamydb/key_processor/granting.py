@@ -9,13 +9,12 @@ import numpy as np
 
 from streamydb import limits
 from streamydb.frames import program as p
-from streamydb.frames.plans import OpenPlan, PlanShape
+from streamydb.frames.plans import OpenPlan, PlanShape, Timeline
 from streamydb.frames.readers import ToExecutor
 from streamydb.frames.record_rows import ReleasedRecords, TimedRecords
-from streamydb.frames.timeline import Timeline
 from streamydb.key_processor.expiry import Removals
 from streamydb.key_processor.grants import Granter, GrantHeader
-from streamydb.key_processor.known_outputs import KnownOutputs, partition_of
+from streamydb.key_processor.repeats import KnownOutputs, partition_of
 from streamydb.key_processor.state import Emitted, ShardState
 from streamydb.key_processor.withdrawals import Withdrawals
 from streamydb.planner.core import PlannedRecords

@@ -13,11 +13,10 @@ from streamydb import limits
 from streamydb.frames.grant_rows import GrantedKeys, GrantedTransactions, RangeRows, SlotRows
 from streamydb.frames.jit import leaf
 from streamydb.frames.messages import Grant
-from streamydb.frames.plans import OpenPlan, PlanShape
+from streamydb.frames.plans import OpenPlan, PlanShape, Timeline
 from streamydb.frames.record_rows import ReleasedRecords
 from streamydb.frames.sizes import SYSTEM, only_system
 from streamydb.frames.table import Array, ChildRows, ColumnTable, Ragged, chunk_bounds, starts_of
-from streamydb.frames.timeline import Timeline
 from streamydb.frames.value_rows import ValueRows
 from streamydb.key_processor import checks
 from streamydb.key_processor.duplicates import Duplicates, find_duplicates

@@ -27,8 +27,16 @@ from streamydb.frames.blobs import BlobStore
 from streamydb.frames.encoding import pack, unpack
 from streamydb.frames.table import Array, chunk_bounds
 from streamydb.frames.value_rows import Verdicts
-from streamydb.key_processor.id_rows import IdUse, UsedIds
-from streamydb.key_processor.idtable import IdTables, capacity_of, entries_of, insert, make, probe
+from streamydb.key_processor.id_rows import (
+    IdTables,
+    IdUse,
+    UsedIds,
+    capacity_of,
+    entries_of,
+    insert,
+    make,
+    probe,
+)
 
 _Rows = TypeVar("_Rows", UsedIds, Verdicts)
 

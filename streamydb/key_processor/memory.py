@@ -13,7 +13,7 @@ import numpy.typing as npt
 from streamydb.frames.blobs import Position
 from streamydb.frames.program import ENTRY
 from streamydb.frames.scans import Scan, end_name, ends_at, first_name, size_of
-from streamydb.key_processor.idtable import Fill
+from streamydb.key_processor.id_rows import Fill
 
 
 class MemoryBlobs:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from streamydb.planner.last_plan import LastPlan
+from streamydb.planner.core import LastPlan
 from streamydb.sorter.last_records import LastRecords
 
 

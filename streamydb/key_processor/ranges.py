@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from streamydb import limits
 from streamydb.frames.grant_rows import RangeEntries, RangeRows
+from streamydb.frames.plans import Timeline
 from streamydb.frames.record_rows import ReleasedRecords
 from streamydb.frames.scans import ENDING_HEAD_BYTES, HEAD_BYTES, Scan
 from streamydb.frames.table import ChildRows, Ragged, chunk_bounds, starts_of
-from streamydb.frames.timeline import Timeline
 from streamydb.key_processor.value_store import decoded
 from streamydb.key_processor.values import ShardValues
 from streamydb.planner.plan import Plan

@@ -297,7 +297,7 @@ def _environment(folder: Path) -> _Open:
 
 
 class FileIdTables:
-    """Tables of ids as memory-mapped files (`streamydb.key_processor.idtable.IdTables`).
+    """Tables of ids as memory-mapped files (`streamydb.key_processor.id_rows.IdTables`).
 
     They are changed in place, so they belong to one worker at a time: whoever comes while another
     one has them makes its own in memory, from the state. Nobody waits: the other one may be the

@@ -17,8 +17,7 @@ from streamydb import records as r
 from streamydb.frames import program as p
 from streamydb.frames.hashing import ID_SEED, KEY_SEED, hash_ragged
 from streamydb.frames.json_tokens import parse_ints
-from streamydb.frames.program import REJECT_CODES
-from streamydb.frames.program_steps import ProgramSteps
+from streamydb.frames.program import REJECT_CODES, ProgramSteps
 from streamydb.frames.record_rows import RecordKeys, RecordMarkers, RecordRanges
 from streamydb.frames.table import Array, Bytes, ChildRows, ColumnTable, Ragged, starts_of
 

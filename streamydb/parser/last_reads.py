@@ -1,4 +1,4 @@
-"""The last record read of each partition of the log, with its hash; see `sorter.log_end`."""
+"""The last record read of each partition of the log, with its hash; see `sorter.state`."""
 
 from __future__ import annotations
 

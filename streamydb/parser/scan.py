@@ -28,7 +28,7 @@ from streamydb.frames.json_tokens import (
     text_end,
     word_of,
 )
-from streamydb.frames.program_steps import ProgramSteps
+from streamydb.frames.program import ProgramSteps
 from streamydb.frames.table import Bytes, Ragged, Texts, starts_of
 from streamydb.limits import ID_BYTES_MAX, TRANSACTION_BYTES_MAX
 from streamydb.parser.call_reader import (

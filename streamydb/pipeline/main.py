@@ -69,7 +69,7 @@ from streamydb.pipeline.shutdown import PipelineShutdown
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import ElectionMember
 from streamydb.records.begins import Begins
-from streamydb.sorter.log_end import LogEnd
+from streamydb.sorter.state import LogEnd
 
 log = logging.getLogger("streamydb.pipeline")
 

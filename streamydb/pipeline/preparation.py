@@ -17,8 +17,7 @@ from streamydb.kafka.reader import SINGLE, ReadingError, Span, TopicMissingError
 from streamydb.parser.last_reads import mark_of
 from streamydb.pipeline.repair import REBUILD, Resumption, begins_of, mend, offsets_of
 from streamydb.records.marker import decode_marker
-from streamydb.sorter.log_end import LogEnd
-from streamydb.sorter.state import PartitionState
+from streamydb.sorter.state import LogEnd, PartitionState
 
 log = logging.getLogger("streamydb.pipeline")
 

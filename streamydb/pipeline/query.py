@@ -38,7 +38,7 @@ from streamydb.pipeline.session import on_one_machine, task_slots
 from streamydb.pipeline.spool import NO_SPOOL, Spool
 from streamydb.pipeline.stateful import Stateful
 from streamydb.records.rulings import NO_RULINGS, Rulings
-from streamydb.sorter.log_end import LogEnd
+from streamydb.sorter.state import LogEnd
 
 _SOURCE_OPTIONS: Final = {
     "startingOffsets": "earliest",

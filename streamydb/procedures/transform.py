@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from typing import Any, Final
 
-from streamydb.procedures.bound_names import BoundNames
+from streamydb.procedures.graph import BoundNames
 from streamydb.procedures.meter import TEXT_PER_STEP
 
 _OPERATORS: Final[dict[type[ast.operator], str]] = {

@@ -7,8 +7,8 @@ client's reconnaissance each bring their own.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Collection, Container, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -23,11 +23,10 @@ from streamydb.procedures.data import canonical_of, decoded, name_of, unfit, val
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.meter import TEXT_PER_STEP
 from streamydb.procedures.methods import ATTRIBUTES, METHODS
-from streamydb.procedures.scans import DeclaredRanges, named_bounds
 from streamydb.procedures.windows import SlidingWindow
 from streamydb.records.expiry import Expiring
 from streamydb.records.names import FLOWS_PREFIX, RESERVED, WINDOWS_PREFIX
-from streamydb.records.ranges import Bounds, Range
+from streamydb.records.ranges import Bounds, Range, end_of_prefix
 from streamydb.records.updates import UpdateFailed
 
 UNDECLARED: Final = object()
@@ -387,3 +386,43 @@ class Declared:
     def fetch(self, key: str, write: bool) -> Any:  # noqa: FBT001 - called for every key
         """The value of a key, or `UNDECLARED`."""
         return self.look(key)[0] if self.may(key, write=write) else UNDECLARED
+
+
+def named_bounds(prefix: Any, start: Any, end: Any) -> Bounds | None:
+    """Return the bounds of a range that a procedure names; None: no key can be in it.
+
+    Raises:
+        TypeError: it has neither a prefix nor a start and an end, or they are no texts.
+    """
+    given = [start, end] if prefix is None else [prefix]
+    if prefix is not None and (start is not None or end is not None):
+        raise TypeError("a range has a prefix, or start and end, not both")
+    if not all(type(bound) is str for bound in given):
+        raise TypeError("a range has a prefix, or start and end, which are texts")
+    try:
+        first, last = given[0].encode(), given[-1].encode()
+    except UnicodeEncodeError:
+        return None
+    if prefix is None:
+        return first, last
+    return (first, end_of_prefix(first)) if first else None
+
+
+class DeclaredRanges:
+    """The ranges that a call declares: finds one that has all keys of another."""
+
+    def __init__(self, ranges: Iterable[Range]) -> None:
+        """Put them in order; beside each start stands the one that goes farthest from there."""
+        self._starts: list[bytes] = []
+        self._farthest: list[Bounds] = []
+        for bounds in sorted({named.bounds() for named in ranges}):
+            self._starts.append(bounds[0])
+            before = self._farthest[-1] if self._farthest else bounds
+            self._farthest.append(bounds if bounds[1] > before[1] else before)
+
+    def around(self, bounds: Bounds) -> Bounds | None:
+        """Return a declared range that all keys of another one are in; None: there is none."""
+        at = bisect_right(self._starts, bounds[0])
+        if not at or bounds[1] > self._farthest[at - 1][1]:
+            return None
+        return self._farthest[at - 1]

@@ -22,18 +22,20 @@ from streamydb.frames.messages import (
     Notice,
     ResolvedRecord,
 )
+from streamydb.frames.plans import Timeline
 from streamydb.frames.readers import ToExecutor, ToGatherer
 from streamydb.frames.shards import ShardConfig
 from streamydb.frames.table import Ragged
-from streamydb.frames.timeline import Timeline
 from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Fault, Rulings, UnruledFaults, require_ruled
 from streamydb.txn_processor import checks
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.constrained import Rules
+from streamydb.txn_processor.enforce import Rules
 from streamydb.txn_processor.execution import (
     Calls,
+    PartGrants,
+    PlanPart,
     conclude,
     executed_in_time,
     meets_too_much,
@@ -45,12 +47,10 @@ from streamydb.txn_processor.execution import (
 )
 from streamydb.txn_processor.expiry import Ending
 from streamydb.txn_processor.feedback import feedback_chunks
-from streamydb.txn_processor.granted_ranges import NO_PARTS, GrantedRanges, RangeParts
 from streamydb.txn_processor.kernel import BY_KERNEL, BY_PYTHON
-from streamydb.txn_processor.outcome import ExecutionOutcome, Most
-from streamydb.txn_processor.part import PartGrants, PlanPart
-from streamydb.txn_processor.places import Places
+from streamydb.txn_processor.outcome import ExecutionOutcome, Most, Places
 from streamydb.txn_processor.plain_calls import PlainCalls
+from streamydb.txn_processor.ranges import NO_PARTS, GrantedRanges, RangeParts
 from streamydb.txn_processor.run import Kernel, prepared
 
 _ANY_BYTES: Final = Most()

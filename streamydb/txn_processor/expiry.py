@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.frames import program as p
+from streamydb.frames.plans import Timeline
 from streamydb.frames.table import Ragged, starts_of
-from streamydb.frames.timeline import Timeline
 from streamydb.frames.value_rows import PlaceRows
 from streamydb.records.expiry import EXPIRY_ID
-from streamydb.txn_processor.granted_ranges import is_of_range
 from streamydb.txn_processor.kernel import BY_KERNEL, BY_PYTHON, WRITES
-from streamydb.txn_processor.places import Places
+from streamydb.txn_processor.outcome import Places
+from streamydb.txn_processor.ranges import is_of_range
 from streamydb.txn_processor.run import Run
 
 Ints = npt.NDArray[np.int64]

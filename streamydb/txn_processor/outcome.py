@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from streamydb.frames.grant_rows import PlanTransactions
 from streamydb.frames.table import Ragged
+from streamydb.frames.value_rows import PlaceRows
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.records.rulings import Fault
-from streamydb.txn_processor.places import Places
 
 
 class Most(NamedTuple):
@@ -61,3 +61,14 @@ class ExecutionOutcome:
     workflow: Outputs = NO_OUTPUTS
     made: int = 0
     fits: int = 0
+
+
+@dataclass(slots=True)
+class Places:
+    """The places of writes, in order.
+
+    ``removals``: which of them are; None: they are the transactions, and none is.
+    """
+
+    table: PlaceRows
+    removals: npt.NDArray[np.bool_] | None = None

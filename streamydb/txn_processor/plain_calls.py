@@ -21,7 +21,6 @@ from streamydb import errors, limits
 from streamydb import records as r
 from streamydb.errors import InvariantViolation
 from streamydb.frames import program as p
-from streamydb.frames.known_results import Position
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.procedures import core as procedures
 from streamydb.procedures.core import Called
@@ -30,6 +29,7 @@ from streamydb.procedures.modules import Module, Modules
 from streamydb.procedures.view import UNDECLARED
 from streamydb.records.names import FLOWS_PREFIX, MODULES_PREFIX, RESERVED, WINDOWS_PREFIX
 from streamydb.records.ranges import Bounds
+from streamydb.records.result import Position
 from streamydb.records.rulings import STOPPING
 from streamydb.records.updates import apply_update
 from streamydb.records.values import canonical

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.frames.grant_rows import PlanTransactions
-from streamydb.frames.known_results import Position, copy_of
+from streamydb.records.result import Position, copy_of
 from streamydb.txn_processor.interpreter import Verdict
 
 _NOTHING = Verdict()

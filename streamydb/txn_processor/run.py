@@ -13,9 +13,9 @@ from streamydb.errors import InvariantViolation
 from streamydb.frames import program as p
 from streamydb.frames.grant_rows import GrantedTransactions, PlanTransactions, SlotRows
 from streamydb.frames.json_tokens import parse_ints
+from streamydb.frames.plans import Timeline
 from streamydb.frames.program import NOT_A_DUPLICATE
 from streamydb.frames.table import Array, Ragged, starts_of
-from streamydb.frames.timeline import Timeline
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.procedures.follow_ups import Outputs
 from streamydb.records.expiry import Expiring

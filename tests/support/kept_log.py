@@ -43,8 +43,7 @@ from streamydb.local.module_folder import file_name
 from streamydb.records import Marker, Result, decode_result, encode_marker
 from streamydb.records.begins import EVERYWHERE
 from streamydb.records.control import Following, encode_message
-from streamydb.records.ruling_records import encode_ruling
-from streamydb.records.rulings import Fault, Rulings, ruling_of
+from streamydb.records.rulings import Fault, Rulings, encode_ruling, ruling_of
 from streamydb.sorter.state import PartitionState
 from streamydb.verify.oracle.order import LogRecord, Ordered, released
 from tests.support.lost_tails import another_end

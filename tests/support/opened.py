@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamydb.frames.program_steps import ProgramSteps
+from streamydb.frames.program import ProgramSteps
 from streamydb.frames.protocol import BlockReader
 from streamydb.frames.record_messages import LogRecords
 from streamydb.frames.record_rows import (

@@ -48,13 +48,11 @@ from streamydb.frames.table import Ragged, chunk_bounds
 from streamydb.frames.value_rows import ValueRows, Verdicts, WrittenValues
 from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.feedback import refuse_to_wait
-from streamydb.key_processor.id_rows import HomeIds
-from streamydb.key_processor.idtable import IdTables
+from streamydb.key_processor.id_rows import HomeIds, IdTables
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.locking import checks
 from streamydb.key_processor.locking.expiry import EndedKeys, Sweep, place_of, split_removals, swept
-from streamydb.key_processor.locking.inbox import Inbox
-from streamydb.key_processor.locking.locks import LockTable
+from streamydb.key_processor.locking.locks import LockTable, answer, range_locks
 from streamydb.key_processor.locking.messages import (
     id_lock,
     is_id_lock,
@@ -65,17 +63,21 @@ from streamydb.key_processor.locking.messages import (
     packed,
     range_lock,
 )
-from streamydb.key_processor.locking.ranges import answer, range_locks
 from streamydb.key_processor.locking.repetitions import Repeats
-from streamydb.key_processor.locking.state import SingleMeta, Unresolved
-from streamydb.key_processor.locking.tables import canonical_values, writes_table
+from streamydb.key_processor.locking.state import (
+    Inbox,
+    SingleMeta,
+    Unresolved,
+    canonical_values,
+    writes_table,
+)
 from streamydb.key_processor.process_cache import ProcessCache
 from streamydb.key_processor.state import Emitted, load_or_begin
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.key_processor.values import ShardValues
 from streamydb.records.expiry import end_of, is_over
 from streamydb.sorter.core import KeyedEventTimeSorter
-from streamydb.sorter.log_end import LogEnd, require_ends
+from streamydb.sorter.state import LogEnd, require_ends
 
 
 @dataclass(slots=True)

@@ -16,8 +16,8 @@ import numpy as np
 from streamydb.errors import InvariantViolation
 from streamydb.frames import program as p
 from streamydb.frames.messages import KeyRemovals
+from streamydb.frames.plans import Timeline
 from streamydb.frames.table import Ragged
-from streamydb.frames.timeline import Timeline
 from streamydb.frames.value_rows import WrittenValues
 from streamydb.key_processor.expiry import removed
 from streamydb.key_processor.locking.locks import LockTable

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from streamydb.frames.known_results import plain_result
 from streamydb.frames.program import NOT_A_DUPLICATE, REUSED, WINDOW_DUPLICATE
 from streamydb.frames.value_rows import Verdicts
 from streamydb.key_processor.id_rows import HomeIds, IdUse, untimely
 from streamydb.key_processor.idwindow import IdWindow
+from streamydb.records.result import plain_result
 
 
 @dataclass(slots=True)

@@ -15,7 +15,6 @@ from streamydb import errors, limits
 from streamydb import records as r
 from streamydb.errors import InvariantViolation
 from streamydb.frames import program as p
-from streamydb.frames.known_results import Position, copy_of
 from streamydb.frames.lock_messages import Payload, Released
 from streamydb.frames.program import NOT_A_DUPLICATE, REFUSALS
 from streamydb.key_processor.locking.messages import RemovedAt, id_lock, key_lock, packed, unpacked
@@ -25,11 +24,11 @@ from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Stamp
 from streamydb.records.change import CONNECTOR
 from streamydb.records.expiry import removal_number
+from streamydb.records.result import Position, copy_of
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.comparisons import Value
-from streamydb.txn_processor.gathering.gathered import Gathered
-from streamydb.txn_processor.gathering.ranges import looked, see_of
+from streamydb.txn_processor.gathering.gathered import Gathered, looked, see_of
 from streamydb.txn_processor.result import encode, encode_verdict
 
 _NULL = Raw(b"null")

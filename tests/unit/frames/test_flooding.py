@@ -9,8 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from streamydb.frames import interning
-from streamydb.frames.hashing import KEY_SEED, hash_ragged
-from streamydb.frames.private import FACTOR, SEED
+from streamydb.frames.hashing import FACTOR, KEY_SEED, SEED, hash_ragged
 from streamydb.frames.table import Ragged, Texts
 from streamydb.planner import conflicts
 

@@ -32,8 +32,7 @@ from streamydb.parser import builder
 from streamydb.parser.core import parse_transactions
 from streamydb.planner import conflicts
 from streamydb.planner.conflicts import earlier_with_same_id, plan_transactions
-from streamydb.planner.core import PlannedRecords, Planner
-from streamydb.planner.last_plan import LastPlan
+from streamydb.planner.core import LastPlan, PlannedRecords, Planner
 from streamydb.planner.plan import Plan
 from tests.support.opened import opened
 

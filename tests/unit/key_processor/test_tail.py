@@ -20,8 +20,7 @@ from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryVa
 from streamydb.key_processor.state import ShardState, load
 from streamydb.parser.core import parse_transactions
 from streamydb.parser.last_reads import last_reads, mark_of
-from streamydb.sorter.log_end import LogEnd
-from streamydb.sorter.state import PartitionState
+from streamydb.sorter.state import LogEnd, PartitionState
 
 
 def test_the_highest_offset_of_each_partition_counts() -> None:

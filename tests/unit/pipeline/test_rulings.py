@@ -25,15 +25,19 @@ from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import ElectionMember
 from streamydb.pipeline.standby.position import SetRole
 from streamydb.records.control import LeaderClaim
-from streamydb.records.ruling_records import Adopted, Fence, Ruling, decode_ruling, encode_ruling
 from streamydb.records.rulings import (
+    Adopted,
     Book,
     Fault,
+    Fence,
     ReadBefore,
+    Ruling,
     Rulings,
     Suspects,
     TooLate,
     UnruledFaults,
+    decode_ruling,
+    encode_ruling,
     faults_in,
     require_ruled,
     require_unread,

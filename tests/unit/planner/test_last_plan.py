@@ -14,7 +14,7 @@ from streamydb.frames.hashing import hash_ragged
 from streamydb.frames.record_rows import RecordKeys, RecordRanges, TimedRecords
 from streamydb.frames.table import Array, ChildRows, Ragged
 from streamydb.planner.conflicts import earlier_with_same_id, plan_transactions
-from streamydb.planner.last_plan import LastPlan, Planned
+from streamydb.planner.core import LastPlan, Planned
 from tests.support.opened import to_plan
 
 

@@ -24,7 +24,7 @@ from streamydb.pipeline.realtime.core import (
     TailRecord,
 )
 from streamydb.pipeline.realtime.files import opened_base
-from streamydb.sorter.log_end import LogEnd
+from streamydb.sorter.state import LogEnd
 from streamydb.txn_processor import outputs as o
 from tests.support.micro_batches import CONFIG, MicroBatches, put
 

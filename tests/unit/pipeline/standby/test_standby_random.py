@@ -31,7 +31,7 @@ from streamydb.records.control import (
     decode_message,
     encode_message,
 )
-from streamydb.records.ruling_records import Fence, decode_ruling, encode_ruling
+from streamydb.records.rulings import Fence, decode_ruling, encode_ruling
 from tests.support.generators import TEXTS
 from tests.support.memory_kafka import CONNECTION, MemoryKafka
 from tests.support.room import Room
