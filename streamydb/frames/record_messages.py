@@ -42,11 +42,7 @@ class SharedRecords:
         self._narrowed: Narrowed | None = None
 
     def rows(self) -> SharedRows:
-        """The table.
-
-        Raises:
-            RecordError: the block is damaged.
-        """
+        """The table. Raises RecordError: the block is damaged."""
         if self._rows is None:
             if self.stored is None:
                 raise RecordError("shared records are neither a table nor in a block")

@@ -104,11 +104,7 @@ def _in_file(values: ValuesState) -> ValuesState:
 
 
 def decode_base(data: bytes) -> Base:
-    """Decode a base.
-
-    Raises:
-        ConfigurationError: it was written by another release.
-    """
+    """Decode a base. Raises ConfigurationError: it was written by another release."""
     try:
         base = msgspec.msgpack.decode(data, type=Base)
     except UNREADABLE as error:

@@ -31,11 +31,7 @@ class DeclaredKeys(NamedTuple):
 
 
 def declared(told: Any) -> DeclaredKeys:
-    """Return what a key function has told.
-
-    Raises:
-        TypeError: it is something else.
-    """
+    """Return what a key function has told. Raises TypeError: it is something else."""
     if not isinstance(told, Mapping):
         return DeclaredKeys(_texts(told), [], [])
     ranges = [range_of(each) for each in told.get("ranges", ())]

@@ -27,11 +27,7 @@ class Namespace:
         return frozenset(self._values)
 
     def value(self, name: str) -> Any:
-        """Return the value of a name.
-
-        Raises:
-            AttributeError: there is no such name here.
-        """
+        """Return the value of a name. Raises AttributeError: there is no such name here."""
         if name not in self._values:
             raise AttributeError(f"procedures have no {name} in this module")
         return self._values[name]

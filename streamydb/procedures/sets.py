@@ -90,12 +90,7 @@ class OrderedSet:
         self.meter.deleted += 1
 
     def remove(self, item: Any) -> None:
-        """Remove an item.
-
-        Raises:
-            KeyError: it is not there.
-
-        """
+        """Remove an item. Raises KeyError: it is not there."""
         del self.items[self._found(item)]
         self.meter.deleted += 1
 

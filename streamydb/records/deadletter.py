@@ -68,11 +68,7 @@ def encode_dead_letter(letter: DeadLetter) -> bytes:
 
 
 def decode_dead_letter(value: bytes) -> DeadLetter:
-    """The dead letter in a record value.
-
-    Raises:
-        RecordError: the bytes are not a dead letter.
-    """
+    """The dead letter in a record value. Raises RecordError: the bytes are not a dead letter."""
     try:
         return _decode(value)
     except UNREADABLE as fault:

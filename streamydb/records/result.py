@@ -110,11 +110,7 @@ def encode_result(result: Result) -> bytes:
 
 
 def decode_result(value: bytes) -> Result:
-    """The result in a record value.
-
-    Raises:
-        RecordError: the bytes are not a result record.
-    """
+    """The result in a record value. Raises RecordError: the bytes are not a result record."""
     try:
         return _decode(value)
     except UNREADABLE as fault:

@@ -316,12 +316,7 @@ def encode_ruling(record: RulingRecord) -> bytes:
 
 
 def decode_ruling(value: bytes | None) -> RulingRecord:
-    """The record in a value.
-
-    Raises:
-        RecordError: it is none, or a newer release has written it.
-
-    """
+    """The record in a value. Raises RecordError: it is none, or a newer release has written it."""
     try:
         record: RulingRecord = _decoder.decode(value or b"")
     except UNREADABLE as error:

@@ -112,12 +112,7 @@ def encode_list(items: list[Any]) -> bytes:
 
 
 def decode_list(data: bytes, kind: type[T]) -> list[T]:
-    """Messages of one kind from bytes.
-
-    Raises:
-        RecordError: they are not such messages.
-
-    """
+    """Messages of one kind from bytes. Raises RecordError: they are not such messages."""
     try:
         found: list[T] = _decoder(kind).decode(data)  # type: ignore[arg-type]
     except UNREADABLE as error:
