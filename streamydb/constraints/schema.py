@@ -197,7 +197,6 @@ def _within(rule: str, at: _At, wanted: Any = None) -> str:
 
 
 def _pointer(at: _At) -> str:
-    """A place as a JSON Pointer."""
     parts: list[str] = []
     while at is not None:
         at, part = at

@@ -36,7 +36,6 @@ class SharedRecords:
     __slots__ = ("_narrowed", "_rows", "stored")
 
     def __init__(self, rows: SharedRows | None, stored: Stored | None = None) -> None:
-        """Take one of the two."""
         self.stored = stored
         self._rows = rows
         self._narrowed: Narrowed | None = None

@@ -158,7 +158,6 @@ class Sizes:
 
 
 def _buckets(hashes: Hashes) -> tuple[Ints, Ints]:
-    """The two buckets of each key."""
     mask = np.uint64(_BUCKETS - 1)
     first, second = hashes >> np.uint64(8) & mask, hashes >> np.uint64(34) & mask
     return first.astype(np.int64), second.astype(np.int64)

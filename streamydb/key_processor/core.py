@@ -183,7 +183,6 @@ class KeyTransactionProcessor:
         return [*emitted, *self._progress.notice(plan)]
 
     def _save(self) -> None:
-        """Put the state of the shard into the blobs."""
         self._sorter.save()
         self._sizes.save()
         self._meta.digests = self._digests.state

@@ -48,7 +48,6 @@ class ShardDigests:
         resolved: int,
         shards: int = 1,
     ) -> None:
-        """Continue, or begin."""
         self._shards = shards
         self._shard = shard
         self._values = values

@@ -165,7 +165,6 @@ class Removals:
                 return
 
     def _table(self, keys: Ragged, ends: Ints, timeline: Timeline) -> ChangeRows:
-        """Return the removals of some keys as changes."""
         keys = Ragged.of(keys.tolist())
         found, rows = self._values.read(keys), timeline.at(ends)
         seqs = timeline.seq[rows]
@@ -190,7 +189,6 @@ class _Ended:
     """
 
     def __init__(self, blobs: BlobStore) -> None:
-        """Keep them in ``blobs``."""
         self._blobs = blobs
         self._kept = self._parts = self._bytes = 0
         self._open: list[bytes] = []
@@ -229,7 +227,6 @@ class _Ended:
 
 
 def _part(number: int) -> str:
-    """The name of a blob of keys that end."""
     return f"{_ENDED}/{number}" if number else _ENDED
 
 

@@ -87,7 +87,6 @@ class IdWindow:
     """The window of one shard within one step."""
 
     def __init__(self, state: IdWindowState, blobs: BlobStore, tables: IdTables) -> None:
-        """Continue from ``state``."""
         self.state = state
         self._blobs = blobs
         self._tables = tables
@@ -379,7 +378,6 @@ class IdWindow:
                 self._append(runs, kind, rows)
 
     def _passed(self, ts: int) -> list[int]:
-        """The spans all of whose deadlines are before ``ts``."""
         return [number for number in self.state.spans if (number + 1) * self.state.span_ms <= ts]
 
     def _cut(self, runs: list[IdRun], oldest: int) -> None:

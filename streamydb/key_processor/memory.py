@@ -20,7 +20,6 @@ class MemoryBlobs:
     """A blob store in a dict."""
 
     def __init__(self, blobs: dict[str, bytes] | None = None) -> None:
-        """Begin with ``blobs``."""
         self.blobs = dict(blobs or {})
 
     def get(self, name: str) -> bytes | None:
@@ -40,7 +39,6 @@ class MemoryValues:
     """A value store in a dict."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self.data: dict[bytes, bytes] = {}
         self.at: Position = (0, "")
         self.base: bytes | None = None
@@ -109,7 +107,6 @@ class MemoryIdTables:
     shared = True
 
     def __init__(self) -> None:
-        """Begin without tables."""
         self.tables: dict[str, npt.NDArray[Any]] = {}
 
     def get(self, name: str) -> npt.NDArray[Any] | None:

@@ -13,7 +13,6 @@ class Progress:
     """The progress of one shard; shard 0 says it for all."""
 
     def __init__(self, meta: ShardState, shard: int) -> None:
-        """Note in ``meta`` what has been said."""
         self._meta = meta
         self._shard = shard
 

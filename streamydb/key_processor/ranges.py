@@ -92,7 +92,6 @@ class EitherKeys(Container[bytes]):
     other: Container[bytes]
 
     def __contains__(self, key: object) -> bool:
-        """Return True if one of them has the key."""
         return key in self.one or key in self.other
 
 
@@ -112,7 +111,6 @@ class RangeScanner:
     _keys: list[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Leave out what ends in the plan, too."""
         self._keys = list(self.ending)
         if self.ending:
             self.skip = EitherKeys(self.skip, self.ending)
@@ -236,7 +234,6 @@ def _table(rows: list[tuple[Bounds, FoundRange, int]], *, ends: bool) -> RangeRo
 
 
 def _entries(rows: Sequence[Sequence[tuple[bytes, bytes]]]) -> ChildRows[RangeEntries]:
-    """Return items as a child of rows."""
     items = [item for row in rows for item in row]
     values = decoded(Ragged.of([item for _, item in items]))
     keys = Ragged.of([key for key, _ in items])

@@ -97,7 +97,6 @@ class RepeatedResults:
         return plain_result(id_, (original, use.ts_ms, use.partition, use.offset))
 
     def _sizes(self, originals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Bytes of the result of each original, about."""
         each, at = np.unique(originals, return_inverse=True)
         sizes = [len(self._ids.verdict(original) or b"") for original in each.tolist()]
         return np.array(sizes, np.int64)[at] + _REST_BYTES
@@ -118,7 +117,6 @@ class KnownOutputs:
     def __init__(
         self, meta: ShardState, shard: int, repeats: RepeatedResults, removals: Removals
     ) -> None:
-        """Note in ``meta`` which turns are over."""
         self._meta = meta
         self._shard = shard
         self._repeats = repeats

@@ -45,7 +45,6 @@ class OwnSizes:
     known = True
 
     def __init__(self, values: ShardValues) -> None:
-        """Read ``values``."""
         self._values = values
 
     def of(self, _: Hashes, keys: Ragged, bytes_max: int) -> SizedSlots:

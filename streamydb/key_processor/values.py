@@ -68,7 +68,6 @@ class ShardValues:
     """Reads and writes of one shard within one step."""
 
     def __init__(self, state: ValuesState, blobs: BlobStore, store: ValueStore) -> None:
-        """Continue from ``state``."""
         self.state = state
         self._blobs = blobs
         self._store = store
@@ -290,7 +289,6 @@ class ShardValues:
             yield from merge.slices(table)
 
     def _run(self, blob: Blob) -> Iterator[WrittenValues]:
-        """A blob as `merge.merged` takes it."""
         for table in self._tables(blob):
             if len(table):
                 yield table if blob.parts else merge.sorted_by_hash(table)
@@ -339,7 +337,6 @@ class ShardValues:
 
 
 def _behind(position: Position, data: bytes) -> Position:
-    """The position behind a blob of writes."""
     chained = hashlib.blake2b(position[1].encode() + data, digest_size=16)
     return position[0] + 1, chained.hexdigest()
 

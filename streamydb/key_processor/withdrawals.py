@@ -90,7 +90,6 @@ class KeptPlan:
     """
 
     def __init__(self, blobs: BlobStore) -> None:
-        """Keep it in ``blobs``."""
         self._blobs = blobs
 
     def keep(self, released: ReleasedRecords, used: UsedIds) -> None:

@@ -212,7 +212,6 @@ class LastPlan:
     """One plan, with the records that it is of, and who made it."""
 
     def __init__(self) -> None:
-        """Nothing is kept yet."""
         self._kept: tuple[object, int, list[Array], Planned] | None = None
 
     def forget(self) -> None:

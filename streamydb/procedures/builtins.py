@@ -35,7 +35,6 @@ def _any(machine: Machine, items: Any) -> bool:
 
 
 def _each(machine: Machine, items: Any) -> Iterator[Any]:
-    """The items one by one, each a step."""
     machine.pass_gaps()
     for item in items:
         machine.tick()

@@ -19,7 +19,6 @@ class Random:
     __slots__ = ("_state",)
 
     def __init__(self, seq: int) -> None:
-        """Begin the sequence of ``seq``."""
         digest = hashlib.sha256(b"streamydb random %d" % seq).digest()
         self._state = int.from_bytes(digest[:8], "little")
 

@@ -67,7 +67,6 @@ class Abort(BaseException):
     """
 
     def __init__(self, reason: str) -> None:
-        """Give the reason, a text."""
         super().__init__(reason)
         self.reason = reason
 

@@ -119,7 +119,6 @@ def _require(holds: object, reason: str) -> None:
 
 
 def _names(field: str, told: Any) -> dict[str, tuple[str, ...]]:
-    """A dict of lists of names."""
     fits = type(told) is dict and all(_is_name(name) and _is_list(told[name]) for name in told)
     _require(fits, f"{field} is a dict of lists of names")
     return {name: tuple(dict.fromkeys(given)) for name, given in told.items()}
@@ -181,7 +180,6 @@ def _ranks(graph: WorkflowGraph, nodes: list[str]) -> dict[str, int]:
 
 
 def _level(start: str, edges: set[tuple[str, str]], level: dict[str, int]) -> None:
-    """Give levels to all that is connected with ``start``."""
     level[start] = 0
     waiting = [start]
     while waiting:
@@ -195,7 +193,6 @@ def _level(start: str, edges: set[tuple[str, str]], level: dict[str, int]) -> No
 
 
 def _inside(graph: WorkflowGraph) -> None:
-    """Streams within a nested transaction are acyclic, too."""
     for members in graph.nested.values():
         edges = {
             (member, target)
@@ -231,12 +228,10 @@ class BoundNames:
     """
 
     def __init__(self) -> None:
-        """Outside of all functions, no name is taken for bound."""
         self._names: frozenset[str] = frozenset()
         self._unbound: frozenset[str] = frozenset()
 
     def __contains__(self, name: str) -> bool:
-        """Return True if the name is bound here."""
         return name in self._names
 
     @contextmanager

@@ -39,7 +39,6 @@ class Stop(BaseException):
     """The call ends here with a verdict; no code of a procedure can catch it."""
 
     def __init__(self, code: str, reason: str) -> None:
-        """End with a reason code and the reason that the result gives."""
         super().__init__(code)
         self.code = code
         self.reason = reason

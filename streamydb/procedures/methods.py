@@ -38,7 +38,6 @@ def _affix(name: str) -> Method:
 
 
 def _found(name: str) -> Method:
-    """A method of texts that looks for a part."""
     function = _function(name)
     backwards = name.startswith("r")
 
@@ -174,7 +173,6 @@ def _shallow(kind: type, name: str) -> Method:
 
 
 def _deep(kind: type, name: str) -> Method:
-    """A method that compares with all items."""
     function = getattr(kind, name)
 
     def call(machine: Machine, items: Any, *args: Any) -> Any:
@@ -187,7 +185,6 @@ def _deep(kind: type, name: str) -> Method:
 
 
 def _once(kind: type, name: str) -> Method:
-    """A method that takes one step."""
     function = getattr(kind, name)
 
     def call(_: Machine, items: Any, *args: Any) -> Any:
@@ -197,7 +194,6 @@ def _once(kind: type, name: str) -> Method:
 
 
 def _keyed(name: str) -> Method:
-    """A method of dicts that takes a key."""
     function = getattr(dict, name)
 
     deletes = name == "pop"
@@ -211,7 +207,6 @@ def _keyed(name: str) -> Method:
 
 
 def _view(name: str) -> Method:
-    """A view of a dict, as a list."""
     function = getattr(dict, name)
 
     def call(machine: Machine, items: Any) -> Any:
@@ -255,7 +250,6 @@ def _update(machine: Machine, items: dict[Any, Any], more: Any = (), **named: An
 
 
 def _pairs(machine: Machine, items: Any) -> list[Any]:
-    """The pairs that make a dict."""
     if type(items) is dict:
         machine.items(len(items))
         machine.charge(len(items) // 4)

@@ -34,7 +34,6 @@ class ModuleRefused(ConfigurationError):  # noqa: N818 - the verb of the contrac
     """A module says what a procedure must not; ``refusals`` has each line."""
 
     def __init__(self, refusals: list[Refusal]) -> None:
-        """Name every refusal."""
         super().__init__("\n".join(map(str, refusals)))
         self.refusals = refusals
 
@@ -121,7 +120,6 @@ class MemoryModules:
     """Modules in memory, for tests, the simulator, and clients that have the file."""
 
     def __init__(self, texts: Mapping[str, bytes] | None = None) -> None:
-        """Hold modules; hash -> text."""
         self.texts = dict(texts or {})
 
     def put(self, text: bytes) -> str:

@@ -19,7 +19,6 @@ class Namespace:
     __slots__ = ("_values",)
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        """Show these names."""
         self._values = values
 
     def names(self) -> frozenset[str]:

@@ -16,7 +16,6 @@ class OrderedSet:
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, meter: Meter, items: Iterable[Any] = ()) -> None:
-        """Hold ``items``, which were charged for."""
         self.meter = meter
         self.items: dict[Any, None] = {}
         count = 0
@@ -26,7 +25,6 @@ class OrderedSet:
         meter.charge(count // 4)
 
     def _found(self, item: Any) -> Any:
-        """An item, which is looked for."""
         self.meter.walk(item)
         self.meter.search(len(self.items), item)
         return item

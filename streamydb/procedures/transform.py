@@ -77,7 +77,6 @@ class _Rewriter(ast.NodeTransformer):
     """Texts are made by `quick`'s helpers; comprehensions have to tell `bound` of their names."""
 
     def __init__(self) -> None:
-        """Rewrite one module."""
         self.bound = BoundNames()
 
     def visit_Import(self, node: ast.Import) -> ast.stmt:
@@ -306,7 +305,6 @@ class _Rewriter(ast.NodeTransformer):
         return ast.copy_location(ast.BoolOp(ast.Or(), [quick, filled]), node)
 
     def _each(self, nodes: list[ast.stmt]) -> list[ast.stmt]:
-        """Rewrite statements."""
         made = [self._visited(node) for node in nodes]
         return [one for each in made for one in (each if isinstance(each, list) else [each])]
 

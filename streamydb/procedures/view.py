@@ -319,7 +319,6 @@ def _next_id(machine: Machine, view: ProcedureView, key: str) -> Any:
 
 
 def _number(machine: Machine, value: Any) -> Any:
-    """A number in canonical form."""
     machine.charge(2)
     if type(value) not in (int, float):
         raise TypeError(f"a {type(value).__name__} is no number")
@@ -412,7 +411,6 @@ class DeclaredRanges:
     """The ranges that a call declares: finds one that has all keys of another."""
 
     def __init__(self, ranges: Iterable[Range]) -> None:
-        """Put them in order; beside each start stands the one that goes farthest from there."""
         self._starts: list[bytes] = []
         self._farthest: list[Bounds] = []
         for bounds in sorted({named.bounds() for named in ranges}):

@@ -111,7 +111,6 @@ class _Weigher(Rewriter):
     fills = True
 
     def __init__(self, tree: ast.Module) -> None:
-        """Rewrite this module."""
         super().__init__()
         self.handlers = _handlers(tree)
         self.deletes = any(map(_deletes, ast.walk(tree)))

@@ -26,7 +26,6 @@ class Workspace:
     __slots__ = ("loaded", "machine", "names", "spent")
 
     def __init__(self, machine: Machine) -> None:
-        """Begin with no names."""
         self.machine = machine
         self.names: dict[str, Any] = {}
         self.loaded = False
@@ -83,7 +82,6 @@ def _is_constant(node: ast.stmt) -> bool:
 
 
 def _are_constant(arguments: ast.arguments) -> bool:
-    """Return True if all defaults are constant."""
     return all(map(_is_fixed, [*arguments.defaults, *filter(None, arguments.kw_defaults)]))
 
 

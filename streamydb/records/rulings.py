@@ -51,7 +51,6 @@ class Rulings:
     """
 
     def __init__(self, faults: Iterable[Fault] = (), begins: Begins = EVERYWHERE) -> None:
-        """Take the first one of each record."""
         self.begins = begins
         self._known: dict[Place, Fault] = {}
         for fault in faults:

@@ -55,7 +55,6 @@ class Sequencer:
     """
 
     def __init__(self, partitions: int, name: str, interval_ms: int = 50) -> None:
-        """Start knowing nothing of the log but its number of partitions."""
         if partitions < 1:
             raise ValueError(f"a topic has at least one partition, not {partitions}")
         if interval_ms < 1:
@@ -175,12 +174,10 @@ class Sequencer:
         return checks.written(marker, self.highest_ms, self.partitions)
 
     def _lift(self, partition: int, effective_ms: int) -> None:
-        """Raise the partition's effective time."""
         if effective_ms > self._effective[partition]:
             self._effective[partition] = effective_ms
 
     def _transaction(self, partition: int) -> None:
-        """Note a transaction at the partition's present effective time."""
         self._last_transaction[partition] = self._effective[partition]
 
     def _named(self, partition: int) -> int:

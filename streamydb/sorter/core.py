@@ -189,7 +189,6 @@ class KeyedEventTimeSorter:
         return self._peek_held(limit, bytes_max)
 
     def _peek_held(self, limit: int, bytes_max: int) -> Candidates | None:
-        """As `peek`, where all records lie in chunks."""
         watermark = self.watermark()
         joins, _ = joins_of(self.state)
         chunks = self._candidates(watermark, limit, joins)
@@ -252,7 +251,6 @@ class KeyedEventTimeSorter:
         self._unsaved = {}
 
     def _chunk_fresh(self) -> None:
-        """Divide this batch's records into chunks, not yet saved."""
         for table in self._fresh:
             for start, end in chunk_bounds(table.size, _HELD_CHUNK_BYTES, _HELD_CHUNK_RECORDS):
                 part = table.part(start, end)

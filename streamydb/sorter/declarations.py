@@ -50,7 +50,6 @@ def reading_constraints(records: TimedRecords, *, all_of_them: bool) -> TimedRec
 
 
 def _first(records: TimedRecords) -> int | None:
-    """The first record that writes the key."""
     if not (records.kind == p.GENERIC).any():
         return None
     counts, keys = records.keys
@@ -60,7 +59,6 @@ def _first(records: TimedRecords) -> int | None:
 
 
 def _rows(keys: RecordKeys) -> Array:
-    """Return where the key stands among others."""
     found = np.flatnonzero(keys.hash == _hash())
     return found[[keys.key[row] == _KEY for row in found.tolist()]]
 

@@ -34,7 +34,6 @@ class LastRecords:
     """The records of one micro-batch, as all shards know them."""
 
     def __init__(self) -> None:
-        """Nothing is kept yet."""
         self._kept: _Kept | None = None
 
     def forget(self) -> None:
@@ -73,12 +72,10 @@ def _opened(tables: Sequence[SharedRows]) -> _Opened:
 
 
 def _partitions(table: SharedRows) -> tuple[int, int]:
-    """The lowest and the highest partition of records."""
     return int(table.partition.min()), int(table.partition.max())
 
 
 def _completed(shared: SharedRows, told: Sequence[LogRecords]) -> CompiledRecords:
-    """The records with what one shard knows of them."""
     known = [each.known() for each in told]
     if len(known) == 1:
         return CompiledRecords.of(shared, *known[0])

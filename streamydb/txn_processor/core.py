@@ -131,7 +131,6 @@ class TransactionProcessor:
         require_ruled(unruled)
 
     def _executed(self, part: PlanPart, found: PartGrants) -> Iterator[o.Output]:
-        """Execute the partition's part of one plan."""
         grants, most = found.in_order(), Most(part.plan.first, part.makes_max)
         checks.granted(part.plan, grants, found.parts, found.members)
         config = self._config

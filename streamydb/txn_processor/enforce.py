@@ -183,7 +183,6 @@ def _index_keys(constraints: Constraints, writes: Sequence[Judged]) -> tuple[_In
 
 
 def _entry(check: str, write: Judged, value: bytes | None, key: str) -> dict[str, Any]:
-    """An entry of ``failed``, as `comparisons.failed_entry` makes them."""
     too_long = value is not None and len(value) > FAILED_VALUE_BYTES_MAX
     shown = None if value is None or too_long else msgspec.Raw(value)
     version = write.version if check == "constraint" else 0

@@ -239,7 +239,6 @@ def _context(given: Calls, place: Stamp, *, ruled: bool) -> interpreter.Executio
 
 
 def _special_aborts(run: Run) -> None:
-    """Finished results of the transactions that the kernel aborted."""
     fails = run.notes.fails[: run.notes.counts[FAILS]]
     bounds = np.searchsorted(fails["txn"], np.arange(len(run.txns) + 1))
     for i in np.flatnonzero(run.program.status).tolist():

@@ -176,7 +176,6 @@ def _forbidden(verdict: Verdict, size: Callable[[Verdict], int]) -> Verdict:
 
 
 def _judged(after: dict[str, bytes | None], look: Callable[[str], Value]) -> list[Judged]:
-    """The effective writes, as constraints judge them."""
     judged = []
     for place, (key, value) in enumerate(after.items()):
         before, version = look(key)
@@ -192,7 +191,6 @@ def _constrain(
     size: Callable[[Verdict], int],
     calls: ExecutionContext,
 ) -> Verdict:
-    """Declare, drop or validate a constraint."""
     try:
         before = look(r.CONSTRAINTS_KEY)[0]
         value = amended(before, wanted, calls.place.seq)

@@ -224,7 +224,6 @@ def _repeated(outcome: ExecutionOutcome, rows: Ints) -> dict[int, bytes]:
 
 @kernel
 def _ordinals(writes: npt.NDArray[Any]) -> Parts:
-    """Return the number of each write within its transaction."""
     out = np.ones(len(writes), np.int32)
     for i in range(1, len(writes)):
         if writes[i].txn == writes[i - 1].txn:

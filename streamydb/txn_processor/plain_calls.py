@@ -328,7 +328,6 @@ class _Rows:
     __slots__ = ("_lists", "_run", "many")
 
     def __init__(self, run: Run) -> None:
-        """Make lists, where looking into arrays costs more."""
         program, txns = run.program, run.txns
         self._run = run
         self._lists: tuple[list[bytes], list[bytes], list[int], list[int], list[Position]] | None

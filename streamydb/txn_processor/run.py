@@ -254,7 +254,6 @@ def _notes(steps: npt.NDArray[Any], txns: int, in_python: int) -> Notes:
 
 
 def _local_slots(granted: Array, wanted: Array) -> npt.NDArray[np.int64]:
-    """Positions in ``granted`` of the ``wanted`` slots."""
     top = int(max(granted.max(initial=-1), wanted.max(initial=-1))) + 1
     where = np.full(top, -1, np.int64)
     where[granted] = np.arange(len(granted))

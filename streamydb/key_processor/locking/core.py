@@ -242,11 +242,9 @@ class SingleShard:
         self._repeats.conclude(results)
 
     def _before(self, after: WrittenValues) -> WrittenValues:
-        """Return the values that the written keys held before."""
         return self._values.read(after.key).of_keys(after.key) if len(after) else after
 
     def _digest(self) -> Iterator[Emitted[ToGatherer]]:
-        """Publish the digests of the intervals that are over."""
         incarnation = self._meta.config.incarnation
         told = self._digests.over(self._meta.resolved, incarnation, self._digest_times)
         if told is not None:
@@ -257,7 +255,6 @@ class SingleShard:
             raise InvariantViolation(f"feedback of transaction {seq} before it was released")
 
     def _conclude(self, parts: list[tuple[int, MessagePart]]) -> None:
-        """Note which shards have the feedback of which transactions."""
         meta = self._meta
         for shard, part in sorted(parts, key=lambda item: (item[1].seq, item[0], item[1].chunk)):
             self._must_be_released(part.seq)

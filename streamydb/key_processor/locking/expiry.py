@@ -51,7 +51,6 @@ class EndedKeys(Container[bytes]):
     ts_ms: int
 
     def __contains__(self, key: object) -> bool:
-        """Return True if a key is one of them."""
         end = self.ends.get(key) if isinstance(key, bytes) else None
         return end is not None and end <= self.ts_ms
 

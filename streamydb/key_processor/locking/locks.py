@@ -83,7 +83,6 @@ class LockTable:
         self._touched = set(self.behind)
 
     def __len__(self) -> int:
-        """Holders and waiting together."""
         held = sum((lock.holder > 0) + len(lock.waiting) for lock in self.state.values())
         return held + len(self.ranges)
 
@@ -164,7 +163,6 @@ class LockTable:
         return passed
 
     def _free(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the waiting locks that can be granted now."""
         ranges = self.spans() if self._touched else None
         for name in self._touched:
             lock = self.state[name]
@@ -206,7 +204,6 @@ class SpanSeqs:
     """
 
     def __init__(self, spans: Iterable[tuple[int, Span]]) -> None:
-        """Take spans, each with its seq."""
         begun = sorted((first, last, seq) for seq, (first, last) in spans if first < last)
         self._cuts = sorted({name for first, last, _ in begun for name in (first, last)})
         self._seqs: list[int] = []
@@ -235,7 +232,6 @@ class FirstWriters:
     """Names in order, with the seq of the first writer of each (0: none): a tree of minima."""
 
     def __init__(self, names: Sequence[bytes], writers: Iterable[int]) -> None:
-        """Take names and their first writers, in order."""
         self._names = names
         count = len(names)
         self._least = [_NEVER] * count + [seq or _NEVER for seq in writers]

@@ -160,7 +160,6 @@ def _fill(blocks: list[_Block], seq: int, rows: list[Released], bytes_max: int) 
 
 
 def _records(finished: list[Finished]) -> Iterator[o.Records]:
-    """Results, changes and dead letters, in seq order."""
     if not finished:
         return
     results = [(txn.id, txn.result) for txn in finished]

@@ -137,7 +137,6 @@ def _letter(
 def _executed(
     gathered: Gathered, position: Position, database: str, home: int, modules: Modules
 ) -> Finished:
-    """Execute a transaction without a ruling."""
     payload, look = gathered.payload, partial(_look, gathered)
 
     def size(verdict: interpreter.Verdict) -> int:
@@ -169,7 +168,6 @@ def _executed(
 
 
 def _met(gathered: Gathered) -> int:
-    """Bytes of the values of all keys."""
     grants = [gathered.grants[key_lock(key)] for key, _, _ in gathered.payload.keys]
     return sum(len(looked(grant)[0] or b"") + grant.left_out for grant in grants)
 

@@ -177,7 +177,6 @@ class TransactionGatherer:
 
 
 def _size(arrived: Arrived) -> int:
-    """Bytes of what has come for a transaction."""
     values = sum(len(grant.value or b"") for grant in arrived.grants)
     return values + sum(len(payload.raw) for payload in arrived.payloads)
 
