@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from streamydb.frames.blobs import Position
+from streamydb.frames.blobs import Position, Scan
 from streamydb.frames.protocol import Message
-from streamydb.frames.scans import Scan
 from streamydb.key_processor.id_rows import IdTables
 from streamydb.key_processor.memory import MemoryIdTables, MemoryValues
 from streamydb.key_processor.state import Emitted

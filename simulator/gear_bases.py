@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from simulator.cluster import Cluster
 from streamydb.errors import InvariantViolation
-from streamydb.frames.scans import Scan, end_name, ends_at
+from streamydb.frames.blobs import Scan, end_name, ends_at
 from streamydb.key_processor.base import Base, decode_base
 from streamydb.key_processor.id_rows import probe
 from streamydb.key_processor.memory import MemoryValues

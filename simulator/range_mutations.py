@@ -8,7 +8,7 @@ from unittest import mock
 
 import numpy as np
 
-from streamydb.frames.scans import Scan
+from streamydb.frames.blobs import Scan
 from streamydb.key_processor.locking.locks import FirstWriters, SpanSeqs
 from streamydb.planner import conflicts
 from streamydb.txn_processor import enforce, interpreter, ranges

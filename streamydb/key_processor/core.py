@@ -21,12 +21,10 @@ from streamydb.key_processor import checks
 from streamydb.key_processor.base import describe
 from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.expiry import Removals, with_removed
-from streamydb.key_processor.feedback import PlanFeedback
-from streamydb.key_processor.granting import PlanGranter
-from streamydb.key_processor.grants import Granter
+from streamydb.key_processor.feedback import Inbox, PlanFeedback
+from streamydb.key_processor.grants import Granter, PlanGranter
 from streamydb.key_processor.id_rows import IdTables
 from streamydb.key_processor.idwindow import IdWindow
-from streamydb.key_processor.inbox import Inbox
 from streamydb.key_processor.process_cache import ProcessCache
 from streamydb.key_processor.progress import Progress
 from streamydb.key_processor.repeats import KnownOutputs, RepeatedResults

@@ -18,13 +18,12 @@ import numpy.typing as npt
 
 from streamydb import limits
 from streamydb.errors import InvariantViolation
-from streamydb.frames.blobs import BlobStore
+from streamydb.frames.blobs import BlobStore, first_name
 from streamydb.frames.digest import item_lanes
 from streamydb.frames.encoding import pack, unpack
 from streamydb.frames.messages import KeyRemovals
 from streamydb.frames.plans import OpenPlan, Timeline
 from streamydb.frames.record_rows import TimedRecords
-from streamydb.frames.scans import first_name
 from streamydb.frames.table import ColumnTable, Ragged, chunk_bounds
 from streamydb.frames.value_rows import ChangeRows, ValueRows, WrittenValues
 from streamydb.key_processor.values import ShardValues
@@ -232,7 +231,7 @@ def _part(number: int) -> str:
 
 class _Turns(msgspec.Struct):
     """The turns of a plan's removals: its `Timeline`, the keys that others tell, and the
-    names (`frames.scans`) with which all but the last one end.
+    names (`frames.blobs`) with which all but the last one end.
     """
 
     timeline: bytes

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 from streamydb.errors import InvariantViolation
 from streamydb.frames.blobs import BlobStore
-from streamydb.frames.messages import Feedback, Token
+from streamydb.frames.messages import Audit, Feedback, Role, Token, ValueSizes
 from streamydb.frames.plans import OpenPlan
 from streamydb.frames.protocol import BlockReader
+from streamydb.frames.readers import ToShard
+from streamydb.frames.record_messages import LogRecords
 from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor import checks
 from streamydb.key_processor.sizes import ShardSizes
@@ -148,3 +151,31 @@ def refuse_to_wait(waits: int, seq: int) -> None:
             "micro-batches: it was lost, say with a broker's power. The log has everything; run "
             "`streamydb rebuild` (docs/operations.md, 'A damaged checkpoint')"
         )
+
+
+@dataclass(slots=True)
+class Inbox:
+    """The messages of one micro-batch; each kind in the order in which they have come."""
+
+    records: list[LogRecords] = field(default_factory=list)
+    roles: list[Role] = field(default_factory=list)
+    audits: list[Audit] = field(default_factory=list)
+    sizes: list[ValueSizes] = field(default_factory=list)
+    feedback: list[Feedback | Token] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, messages: Iterable[ToShard], incarnation: str) -> Inbox:
+        """Sort messages by kind; feedback of another ``incarnation`` is dropped."""
+        inbox = cls()
+        for message in messages:
+            if isinstance(message, LogRecords):
+                inbox.records.append(message)
+            elif isinstance(message, Role):
+                inbox.roles.append(message)
+            elif isinstance(message, Audit):
+                inbox.audits.append(message)
+            elif isinstance(message, ValueSizes):
+                inbox.sizes.append(message)
+            elif message.incarnation == incarnation:
+                inbox.feedback.append(message)
+        return inbox

@@ -10,22 +10,26 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
+from streamydb.frames import program as p
 from streamydb.frames.grant_rows import GrantedKeys, GrantedTransactions, RangeRows, SlotRows
 from streamydb.frames.jit import leaf
 from streamydb.frames.messages import Grant
 from streamydb.frames.plans import OpenPlan, PlanShape, Timeline
-from streamydb.frames.record_rows import ReleasedRecords
+from streamydb.frames.readers import ToExecutor
+from streamydb.frames.record_rows import ReleasedRecords, TimedRecords
 from streamydb.frames.sizes import SYSTEM, only_system
 from streamydb.frames.table import Array, ChildRows, ColumnTable, Ragged, chunk_bounds, starts_of
 from streamydb.frames.value_rows import ValueRows
 from streamydb.key_processor import checks
 from streamydb.key_processor.duplicates import Duplicates, find_duplicates
-from streamydb.key_processor.expiry import may_write, written_keys
+from streamydb.key_processor.expiry import Removals, may_write, written_keys
 from streamydb.key_processor.id_rows import RepeatedIds, UsedIds
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.ranges import OwnValues, RangeGrants, blocks_of, range_grants
+from streamydb.key_processor.repeats import KnownOutputs, partition_of
+from streamydb.key_processor.state import Emitted, ShardState
 from streamydb.key_processor.values import ShardValues
-from streamydb.key_processor.withdrawals import makes_max
+from streamydb.key_processor.withdrawals import Withdrawals, makes_max
 from streamydb.planner.core import PlannedRecords
 from streamydb.planner.plan import Plan
 
@@ -302,3 +306,55 @@ def _slots_by_proc(plan: Plan, counts: Array, owned: Ints, procs: list[int]) -> 
     _mark(mask, plan.slot, starts_of(counts), plan.proc)
     mine = mask[owned]
     return {q: np.flatnonzero(mine & np.uint64(1 << q)) for q in procs}
+
+
+_ANY_BYTES: Final = 1 << 62
+
+
+@dataclass(slots=True, frozen=True)
+class PlanGranter:
+    """Grants the plans of one shard."""
+
+    meta: ShardState
+    shard: int
+    granter: Granter
+    removals: Removals
+    known: KnownOutputs
+    withdrawals: Withdrawals
+
+    def grant(
+        self, plan: OpenPlan, released: ReleasedRecords, planned: PlannedRecords, shape: PlanShape
+    ) -> list[Emitted[ToExecutor]]:
+        """Emit what is known of a plan without execution, and what is granted of it."""
+        meta, shards = self.meta, self.meta.config.shards
+        silent = meta.role.is_silent(plan.after)
+        slots = self.granter.read(released, planned)
+        timeline = Timeline.of(released) if meta.expires or _may_end(released) else None
+        turn_bytes_max = shape.turn_bytes_max(shards)
+        if timeline is not None and meta.expires:
+            bytes_max = _ANY_BYTES if silent else max(turn_bytes_max, limits.BLOCK_BYTES_MAX)
+            written = slots.written(released, planned.plan)
+            plan.ended = self.removals.begin(timeline, written, bytes_max)
+        grants = self.granter.grant(released, planned, slots, timeline, shape.values_bytes_max)
+        emitted = self.known.first_turn(plan, grants.repeats, turn_bytes_max, silent=silent)
+        self.withdrawals.keep(plan, released, grants.used)
+        header = GrantHeader(
+            self.shard,
+            plan,
+            shape,
+            slots,
+            timeline,
+            grants.left_out,
+            silent=silent,
+            alone=planned.size == 1,
+            more=partition_of(self.shard) if plan.turns > 1 else None,
+            members=np.bincount(planned.plan.proc, minlength=shards).tolist(),
+        )
+        for part in grants.parts:
+            emitted += (meta.emit(part.proc, grant) for grant in header.messages(part))
+        return emitted
+
+
+def _may_end(released: TimedRecords) -> bool:
+    """Return True if one of the records may say when a key ends."""
+    return int(released.keys.rows.write.max(initial=0)) >= p.ENDING

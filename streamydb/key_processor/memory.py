@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.frames.blobs import Position
+from streamydb.frames.blobs import Position, Scan, end_name, ends_at, first_name, size_of
 from streamydb.frames.program import ENTRY
-from streamydb.frames.scans import Scan, end_name, ends_at, first_name, size_of
 from streamydb.key_processor.id_rows import Fill
 
 

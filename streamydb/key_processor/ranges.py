@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
+from streamydb.frames.blobs import ENDING_HEAD_BYTES, HEAD_BYTES, Scan
 from streamydb.frames.grant_rows import RangeEntries, RangeRows
 from streamydb.frames.plans import Timeline
 from streamydb.frames.record_rows import ReleasedRecords
-from streamydb.frames.scans import ENDING_HEAD_BYTES, HEAD_BYTES, Scan
 from streamydb.frames.table import ChildRows, Ragged, chunk_bounds, starts_of
 from streamydb.key_processor.value_store import decoded
 from streamydb.key_processor.values import ShardValues

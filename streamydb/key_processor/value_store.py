@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.frames import program as p
-from streamydb.frames.blobs import Position
+from streamydb.frames.blobs import ENDING_HEAD_BYTES, HEAD_BYTES, Position, Scan, end_name
 from streamydb.frames.jit import kernel, leaf
-from streamydb.frames.scans import ENDING_HEAD_BYTES, HEAD_BYTES, Scan, end_name
 from streamydb.frames.table import Bytes, Ragged
 from streamydb.frames.value_rows import ValueRows, WrittenValues
 
@@ -46,7 +45,7 @@ class ValueStore(Protocol):
 
     def due(self, at: Position, until_ms: int, after: bytes, keys_max: int) -> list[bytes] | None:
         """Return the first names of what ends by ``until_ms``, behind ``after`` (see `end_name` of
-        `frames.scans`); None when the file is not ``at``.
+        `frames.blobs`); None when the file is not ``at``.
         """
 
     def apply(

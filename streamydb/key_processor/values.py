@@ -23,9 +23,16 @@ import numpy.typing as npt
 
 from streamydb import limits
 from streamydb.errors import InvariantViolation, StreamyError
-from streamydb.frames.blobs import Blob, BlobStore, Position, merge_from
+from streamydb.frames.blobs import (
+    HEAD_BYTES,
+    Blob,
+    BlobStore,
+    Position,
+    Scan,
+    key_named,
+    merge_from,
+)
 from streamydb.frames.encoding import pack, unpack
-from streamydb.frames.scans import HEAD_BYTES, Scan, key_named
 from streamydb.frames.table import Ragged
 from streamydb.frames.value_rows import ValueRows, WrittenValues
 from streamydb.key_processor import checks, merge
@@ -185,7 +192,7 @@ class ShardValues:
     def due(self, until_ms: int, after: bytes = b"") -> Iterator[list[tuple[int, bytes]]]:
         """Yield (end, key) of all that ends by ``until_ms``, in this order, in lists.
 
-        ``after``: only those with later names (`frames.scans`).
+        ``after``: only those with later names (`frames.blobs`).
         """
         while True:
             attempt = 0

@@ -26,9 +26,8 @@ import lmdb
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.frames.blobs import Position
+from streamydb.frames.blobs import Position, Scan, end_name, ends_at, first_name, size_of
 from streamydb.frames.program import ENTRY
-from streamydb.frames.scans import Scan, end_name, ends_at, first_name, size_of
 
 _IN_USE: Final = "in-use"
 """A file in the folder of an incarnation, locked by the pipeline that runs."""
@@ -247,7 +246,7 @@ class LmdbSnapshot:
                 yield from cursor
 
     def ends(self, after: bytes) -> Iterator[bytes]:
-        """Yield the names behind ``after`` of what ends, in order (`frames.scans.end_name`)."""
+        """Yield the names behind ``after`` of what ends, in order (`frames.blobs.end_name`)."""
         with self._txn.cursor(self._ends) as cursor:
             if cursor.set_range(after + b"\0"):
                 yield from cursor.iternext(keys=True, values=False)

@@ -23,9 +23,8 @@ from streamydb.procedures.declare import Abort, DeclaredKeys
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.meter import Stop, cut_reason, is_of_language
-from streamydb.procedures.modules import Module
+from streamydb.procedures.modules import Module, Workspace
 from streamydb.procedures.view import Host, Known, ProcedureView, Stamp
-from streamydb.procedures.workspaces import Workspace
 
 
 class ModuleVersion(msgspec.Struct, frozen=True):

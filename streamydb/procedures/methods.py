@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streamydb.procedures.chance import Random
 from streamydb.procedures.meter import TEXT_PER_STEP
-from streamydb.procedures.searches import SEARCHES, SHORT
 from streamydb.procedures.sets import OrderedSet
-from streamydb.procedures.texts import CHARACTERS_PER_STEP, pinned
+from streamydb.procedures.texts import CHARACTERS_PER_STEP, SEARCHES, SHORT, pinned
 from streamydb.procedures.work import steps_of_find, steps_of_strip
 
 if TYPE_CHECKING:

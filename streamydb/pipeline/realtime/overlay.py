@@ -10,8 +10,7 @@ from operator import itemgetter
 from typing import Protocol
 
 from streamydb.errors import InvariantViolation
-from streamydb.frames.blobs import Position
-from streamydb.frames.scans import Scan, end_name, ends_at, first_name, key_named, size_of
+from streamydb.frames.blobs import Position, Scan, end_name, ends_at, first_name, key_named, size_of
 
 __all__ = ["OverlayValues", "ValuesSnapshot"]
 
@@ -28,7 +27,7 @@ class ValuesSnapshot(Protocol):
         """Yield keys from ``start`` on with their encoded values, in order."""
 
     def ends(self, after: bytes) -> Iterator[bytes]:
-        """Yield the names (`frames.scans.end_name`) behind ``after`` of what ends, in order."""
+        """Yield the names (`frames.blobs.end_name`) behind ``after`` of what ends, in order."""
 
     def close(self) -> None:
         """Give the values up; they are not read again."""

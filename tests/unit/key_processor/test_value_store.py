@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamydb.frames import program as p
-from streamydb.frames.scans import HEAD_BYTES, Scan, end_name, key_named
+from streamydb.frames.blobs import HEAD_BYTES, Scan, end_name, key_named
 from streamydb.frames.table import Ragged
 from streamydb.frames.value_rows import WrittenValues
 from streamydb.key_processor.memory import MemoryValues

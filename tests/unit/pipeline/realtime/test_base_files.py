@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from streamydb.errors import ConfigurationError, InvariantViolation
+from streamydb.frames.blobs import HEAD_BYTES
 from streamydb.frames.plans import Life
-from streamydb.frames.scans import HEAD_BYTES
 from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.base import decode_base
 from streamydb.local.shard_files import LmdbValues

@@ -9,7 +9,7 @@ import pytest
 
 from streamydb.errors import InvariantViolation
 from streamydb.frames import program as p
-from streamydb.frames.scans import Scan, end_name, ends_at
+from streamydb.frames.blobs import Scan, end_name, ends_at
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.pipeline.realtime.overlay import OverlayValues
 
