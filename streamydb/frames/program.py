@@ -229,18 +229,9 @@ class ProgramSteps(ColumnTable, frozen=True):
 
     @classmethod
     def of(cls, steps: npt.NDArray[Any], operand: Ragged) -> Self:
-        whole = np.ascontiguousarray
-        return cls(
-            whole(steps["a"]),
-            whole(steps["low"]),
-            whole(steps["high"]),
-            whole(steps["key"]),
-            whole(steps["index"]),
-            whole(steps["op"]),
-            whole(steps["flags"]),
-            whole(steps["tag"]),
-            operand,
-        )
+        """The steps of an array of dtype STEP."""
+        columns = [name for name in cls.__struct_fields__ if name != "operand"]
+        return cls(*(np.ascontiguousarray(steps[name]) for name in columns), operand)
 
     def packed(self) -> npt.NDArray[Any]:
         """The steps as kernels take them: of dtype STEP."""

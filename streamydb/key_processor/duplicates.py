@@ -37,17 +37,7 @@ def find_duplicates(
     ``earlier``: of each record the one before it in the plan with the same id, or -1.
     """
     home = released.home.rows
-    own = HomeIds(
-        released.seq[at_home],
-        released.ts_ms[at_home],
-        released.partition[at_home],
-        released.offset[at_home],
-        released.kind[at_home],
-        released.id0[at_home],
-        released.id1[at_home],
-        home.payload,
-        home.deadline,
-    )
+    own = HomeIds.of(released, at_home)
     valid, refused = own.valid(), untimely(own.deadline, own.ts_ms)
     id0, id1 = np.where(valid, own.id0, 0), np.where(valid, own.id1, 0)
     last = ids.last_use(id0, id1, int(released.seq[0]) - 1)

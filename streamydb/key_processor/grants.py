@@ -133,16 +133,8 @@ class Granter:
         owned, values = slots.owned, slots.values
         covered = None if plan.ranges is None else plan.ranges.covered[owned].astype(np.uint8)
         written = may_write(released, plan)[owned].astype(np.uint8) if ends else None
-        rows = SlotRows(
-            values.tag,
-            values.number,
-            values.version,
-            owned,
-            covered,
-            written,
-            values.text,
-            slots.keys,
-        )
+        columns = {"slot": owned, "covered": covered, "written": written, "key": slots.keys}
+        rows = values.cast(SlotRows, **columns)
         ranges = RangeGrants({}, 0)
         if plan.ranges is not None:
             here = OwnValues(self.values, slots.owned, timeline)
@@ -184,29 +176,11 @@ def _transactions(
 ) -> GrantedTransactions:
     """Return the payloads that live here, with places, slots of keys, and duplicates marked."""
     home = released.home.rows
-    base = _Places(
-        released.seq,
-        released.ts_ms,
-        released.partition,
-        released.offset,
-        released.kind,
-        ChildRows(released.keys.counts, GrantedKeys(plan.slot)),
-    )
+    base = released.cast(_Places, keys=ChildRows(released.keys.counts, GrantedKeys(plan.slot)))
     base = base if len(at_home) == len(released) else base.take(at_home)
-    return GrantedTransactions(
-        base.seq,
-        base.ts_ms,
-        base.partition,
-        base.offset,
-        base.kind,
-        home.code,
-        duplicates.kind,
-        duplicates.of,
-        home.id,
-        home.raw,
-        base.keys,
-        home.steps,
-    )
+    columns = {"code": home.code, "id": home.id, "raw": home.raw, "steps": home.steps}
+    copies = {"duplicate": duplicates.kind, "original": duplicates.of}
+    return base.cast(GrantedTransactions, **columns, **copies)
 
 
 @dataclass(slots=True, frozen=True)

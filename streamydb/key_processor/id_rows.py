@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from streamydb.frames import program as p
 from streamydb.frames.jit import leaf
 from streamydb.frames.program import ENTRY, NOT_A_DUPLICATE, TOO_FAR, TOO_LATE
+from streamydb.frames.record_rows import ReleasedRecords
 from streamydb.frames.table import Array, Bytes, ColumnTable, Ragged
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX
 
@@ -54,30 +56,12 @@ class UsedIds(ColumnTable, frozen=True):
 
     def undated(self) -> UsedIds:
         """The table without deadlines."""
-        return UsedIds(
-            self.id0,
-            self.id1,
-            self.payload,
-            self.seq,
-            self.ts_ms,
-            self.partition,
-            self.offset,
-            None,
-        )
+        return self.cast(UsedIds, deadline=None)
 
     def dated(self) -> DatedIds:
         """The table with deadlines: 0 where there are none."""
-        deadline = self.deadline
-        return DatedIds(
-            self.id0,
-            self.id1,
-            self.payload,
-            self.seq,
-            self.ts_ms,
-            self.partition,
-            self.offset,
-            np.zeros(len(self), np.int64) if deadline is None else deadline,
-        )
+        deadline = np.zeros(len(self), np.int64) if self.deadline is None else self.deadline
+        return self.cast(DatedIds, deadline=deadline)
 
     def use(self, row: int) -> IdUse:
         """Return the use in a row."""
@@ -114,45 +98,31 @@ class HomeIds(ColumnTable, frozen=True):
     payload: Hashes
     deadline: Ints
 
+    @classmethod
+    def of(cls, released: ReleasedRecords, at_home: Ints) -> Self:
+        """Return the ids of the records ``at_home``: those that have their rest here."""
+        home = released.home.rows
+        columns = (
+            released.seq, released.ts_ms, released.partition, released.offset, released.kind,
+            released.id0, released.id1,
+        )  # fmt: skip
+        return cls(*(column[at_home] for column in columns), home.payload, home.deadline)
+
     def valid(self) -> npt.NDArray[np.bool_]:
         """Mark the records that are no rejected ones; shape (n,)."""
         return np.asarray(self.kind != p.REJECTED)
 
     def used(self, rows: Ints) -> DatedIds:
         """Return the ids of some rows as used."""
-        return DatedIds(
-            self.id0[rows],
-            self.id1[rows],
-            self.payload[rows],
-            self.seq[rows],
-            self.ts_ms[rows],
-            self.partition[rows],
-            self.offset[rows],
-            self.deadline[rows],
-        )
+        return self.cast(DatedIds).take(rows)
 
     def repeats(self, rows: Ints, originals: Ints, ids: Ragged) -> RepeatedIds:
         """Return some rows as repetitions of the ``originals`` of all rows; ``ids``: of all."""
-        return RepeatedIds(
-            self.seq[rows],
-            self.ts_ms[rows],
-            self.partition[rows],
-            self.offset[rows],
-            originals[rows],
-            None,
-            ids.take(rows),
-        )
+        return self.cast(RepeatedIds, original=originals, turn=None, id=ids).take(rows)
 
     def use(self, row: int) -> IdUse:
         """Return the use that a row would be."""
-        return IdUse(
-            int(self.payload[row]),
-            int(self.seq[row]),
-            int(self.ts_ms[row]),
-            int(self.partition[row]),
-            int(self.offset[row]),
-            int(self.deadline[row]),
-        )
+        return self.cast(DatedIds).use(row)
 
 
 class RepeatedIds(ColumnTable, frozen=True):
@@ -178,9 +148,7 @@ class RepeatedIds(ColumnTable, frozen=True):
 
     def in_turns(self, turn: Ints) -> Self:
         """The same with turns."""
-        return type(self)(
-            self.seq, self.ts_ms, self.partition, self.offset, self.original, turn, self.id
-        )
+        return msgspec.structs.replace(self, turn=turn)
 
 
 def untimely(deadlines: Ints, times: Ints) -> npt.NDArray[np.uint8]:

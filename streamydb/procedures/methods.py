@@ -124,37 +124,16 @@ def _split(name: str) -> Method:
     return call
 
 
+_CASED: Final = (
+    "capitalize casefold isalnum isalpha isdecimal isdigit islower isspace isupper lower lstrip "
+    "rstrip strip title upper"
+).split()
 _TEXT: Final[dict[str, Method]] = {
-    **{
-        name: _affix(name)
-        for name in ("endswith", "isascii", "removeprefix", "removesuffix", "startswith")
-    },
-    **{
-        name: _found(name)
-        for name in ("count", "find", "index", "partition", "rfind", "rindex", "rpartition")
-    },
-    **{
-        name: _cased(name)
-        for name in (
-            "capitalize",
-            "casefold",
-            "isalnum",
-            "isalpha",
-            "isdecimal",
-            "isdigit",
-            "islower",
-            "isspace",
-            "isupper",
-            "lower",
-            "lstrip",
-            "rstrip",
-            "strip",
-            "title",
-            "upper",
-        )
-    },
-    **{name: _split(name) for name in ("rsplit", "split", "splitlines")},
-    **{name: _wide(name) for name in ("center", "ljust", "rjust", "zfill")},
+    **{n: _affix(n) for n in "endswith isascii removeprefix removesuffix startswith".split()},
+    **{n: _found(n) for n in "count find index partition rfind rindex rpartition".split()},
+    **{n: _cased(n) for n in _CASED},
+    **{n: _split(n) for n in ("rsplit", "split", "splitlines")},
+    **{n: _wide(n) for n in ("center", "ljust", "rjust", "zfill")},
     "replace": _replace,
     "join": _join,
 }
@@ -264,15 +243,6 @@ def _copied(machine: Machine, items: dict[Any, Any]) -> dict[Any, Any]:
     return items.copy()
 
 
-def _set(name: str) -> Method:
-    function = getattr(OrderedSet, name)
-
-    def call(_: Machine, items: Any, *args: Any) -> Any:
-        return function(items, *args)
-
-    return call
-
-
 def _random(name: str) -> Method:
     function = getattr(Random, name)
 
@@ -292,6 +262,11 @@ def _shuffle(machine: Machine, random: Random, items: list[Any]) -> None:
         items[place], items[other] = items[other], items[place]
 
 
+_OF_SETS: Final = (
+    "add clear copy difference discard intersection isdisjoint issubset issuperset remove "
+    "symmetric_difference union update"
+).split()
+
 METHODS: Final[dict[type, dict[str, Method]]] = {
     str: _TEXT,
     list: {
@@ -310,24 +285,7 @@ METHODS: Final[dict[type, dict[str, Method]]] = {
         "clear": _shallow(dict, "clear"),
         "copy": _copied,
     },
-    OrderedSet: {
-        n: _set(n)
-        for n in (
-            "add",
-            "clear",
-            "copy",
-            "difference",
-            "discard",
-            "intersection",
-            "isdisjoint",
-            "issubset",
-            "issuperset",
-            "remove",
-            "symmetric_difference",
-            "union",
-            "update",
-        )
-    },
+    OrderedSet: {n: _once(OrderedSet, n) for n in _OF_SETS},
     int: {"bit_length": _once(int, "bit_length")},
     float: {"is_integer": _once(float, "is_integer")},
     Random: {**{n: _random(n) for n in ("random", "randint", "choice")}, "shuffle": _shuffle},

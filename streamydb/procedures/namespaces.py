@@ -44,26 +44,7 @@ def _math(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-MATH: Final = Namespace(
-    {
-        **{
-            name: _math(getattr(math, name))
-            for name in (
-                "ceil",
-                "copysign",
-                "fabs",
-                "floor",
-                "gcd",
-                "isfinite",
-                "isinf",
-                "isnan",
-                "isqrt",
-                "sqrt",
-                "trunc",
-            )
-        },
-        "inf": math.inf,
-        "pi": math.pi,
-    }
-)
+_EXACT: Final = "ceil copysign fabs floor gcd isfinite isinf isnan isqrt sqrt trunc".split()
+_FUNCTIONS: Final = {name: _math(getattr(math, name)) for name in _EXACT}
+MATH: Final = Namespace({**_FUNCTIONS, "inf": math.inf, "pi": math.pi})
 """The part of `math` that is exact, and so the same on every machine."""

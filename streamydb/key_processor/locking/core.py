@@ -301,17 +301,7 @@ class SingleShard:
     ) -> dict[int, Payload]:
         """The records whose ids live here, by seq, without their keys; ids are remembered."""
         home = released.home.rows
-        own = HomeIds(
-            released.seq[at_home],
-            released.ts_ms[at_home],
-            released.partition[at_home],
-            released.offset[at_home],
-            released.kind[at_home],
-            released.id0[at_home],
-            released.id1[at_home],
-            home.payload,
-            home.deadline,
-        )
+        own = HomeIds.of(released, at_home)
         resolved = (self._meta.resolved, self._meta.resolved_ts)
         found = self._repeats.find(own, self._meta.seq, resolved)
         self._meta.repeats.update(found.original)
