@@ -230,8 +230,9 @@ class ProgramSteps(ColumnTable, frozen=True):
     @classmethod
     def of(cls, steps: npt.NDArray[Any], operand: Ragged) -> Self:
         """The steps of an array of dtype STEP."""
-        columns = [name for name in cls.__struct_fields__ if name != "operand"]
-        return cls(*(np.ascontiguousarray(steps[name]) for name in columns), operand)
+        names = cls.__struct_fields__[:-1]
+        columns: list[Any] = [np.ascontiguousarray(steps[name]) for name in names]
+        return cls(*[*columns, operand])
 
     def packed(self) -> npt.NDArray[Any]:
         """The steps as kernels take them: of dtype STEP."""

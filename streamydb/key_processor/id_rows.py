@@ -102,11 +102,9 @@ class HomeIds(ColumnTable, frozen=True):
     def of(cls, released: ReleasedRecords, at_home: Ints) -> Self:
         """Return the ids of the records ``at_home``: those that have their rest here."""
         home = released.home.rows
-        columns = (
-            released.seq, released.ts_ms, released.partition, released.offset, released.kind,
-            released.id0, released.id1,
-        )  # fmt: skip
-        return cls(*(column[at_home] for column in columns), home.payload, home.deadline)
+        names = cls.__struct_fields__[:-2]
+        columns: list[Any] = [getattr(released, name)[at_home] for name in names]
+        return cls(*[*columns, home.payload, home.deadline])
 
     def valid(self) -> npt.NDArray[np.bool_]:
         """Mark the records that are no rejected ones; shape (n,)."""
