@@ -22,35 +22,11 @@ _ROUND_STEPS: Final = 32
 _NO = object()
 
 
-def _abs(_: Machine, number: Any) -> Any:
-    return abs(number)
-
-
-def _all(machine: Machine, items: Any) -> bool:
-    return all(_each(machine, items))
-
-
-def _any(machine: Machine, items: Any) -> bool:
-    return any(_each(machine, items))
-
-
 def _each(machine: Machine, items: Any) -> Iterator[Any]:
     machine.pass_gaps()
     for item in items:
         machine.tick()
         yield item
-
-
-def _bool(_: Machine, value: Any = False) -> bool:  # noqa: FBT002 - Python's signature
-    return bool(value)
-
-
-def _chr(_: Machine, number: int) -> str:
-    return chr(number)
-
-
-def _ord(_: Machine, text: str) -> int:
-    return ord(text)
 
 
 def _dict(machine: Machine, items: Any = (), **named: Any) -> dict[Any, Any]:
@@ -60,10 +36,6 @@ def _dict(machine: Machine, items: Any = (), **named: Any) -> dict[Any, Any]:
         found[name] = value
     machine.charge((len(found) + len(named)) // 4)
     return {**found, **named}
-
-
-def _divmod(machine: Machine, left: Any, right: Any) -> Any:
-    return divmod(machine.dividend(machine.plain(left)), machine.plain(right))
 
 
 def _enumerate(machine: Machine, items: Any, start: int = 0) -> list[Any]:
@@ -121,34 +93,6 @@ def _isinstance(machine: Machine, value: Any, kinds: Any) -> bool:
     return isinstance(value, tuple(types))  # type: ignore[arg-type]
 
 
-def _iter(machine: Machine, items: Any) -> Iterator[Any]:
-    return iter(machine.listed(items))
-
-
-def _len(_: Machine, items: Any) -> int:
-    return len(items)
-
-
-def _list(machine: Machine, items: Any = ()) -> list[Any]:
-    return machine.listed(items)
-
-
-def _tuple(machine: Machine, items: Any = ()) -> tuple[Any, ...]:
-    return tuple(machine.listed(items))
-
-
-def _set(machine: Machine, items: Any = ()) -> OrderedSet:
-    return OrderedSet(machine, machine.listed(items))
-
-
-def _max(machine: Machine, *items: Any, **options: Any) -> Any:
-    return _best(machine, max, items, options)
-
-
-def _min(machine: Machine, *items: Any, **options: Any) -> Any:
-    return _best(machine, min, items, options)
-
-
 def _best(
     machine: Machine, choose: Callable[..., Any], items: tuple[Any, ...], options: dict[str, Any]
 ) -> Any:
@@ -165,18 +109,6 @@ def _best(
     return found[choose(range(len(found)), key=keys.__getitem__)]
 
 
-def _next(_: Machine, items: Any, default: Any = _NO) -> Any:
-    return next(items) if default is _NO else next(items, default)
-
-
-def _range(_: Machine, *bounds: Any) -> range:
-    return range(*bounds)
-
-
-def _reversed(machine: Machine, items: Any) -> list[Any]:
-    return machine.listed(items)[::-1]
-
-
 def _round(machine: Machine, number: Any, digits: Any = None) -> Any:
     if digits is None:
         return round(machine.plain(number))
@@ -184,18 +116,6 @@ def _round(machine: Machine, number: Any, digits: Any = None) -> Any:
         raise ValueError(f"round takes up to {_ROUND_MAX} digits")
     machine.charge(_ROUND_STEPS)
     return machine.integer(round(machine.plain(number), digits))
-
-
-def _sorted(machine: Machine, items: Any, *, key: Any = None, reverse: bool = False) -> list[Any]:
-    return ordered(machine, machine.listed(items), key, reverse=reverse)
-
-
-def _str(machine: Machine, value: Any = "") -> str:
-    return machine.shown(value)
-
-
-def _repr(machine: Machine, value: Any) -> str:
-    return machine.shown(value, quoted=True)
 
 
 def _sum(machine: Machine, items: Iterable[Any], start: Any = 0) -> Any:
@@ -206,13 +126,39 @@ def _sum(machine: Machine, items: Iterable[Any], start: Any = 0) -> Any:
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
-    "abs": _abs, "all": _all, "any": _any, "bool": _bool, "chr": _chr, "dict": _dict,
-    "divmod": _divmod, "enumerate": _enumerate, "filter": _filter, "float": _float, "int": _int,
-    "isinstance": _isinstance, "iter": _iter, "len": _len, "list": _list, "map": _map, "max": _max,
-    "min": _min, "next": _next, "ord": _ord, "range": _range, "repr": _repr,
-    "reversed": _reversed, "round": _round, "set": _set, "sorted": _sorted, "str": _str,
-    "sum": _sum, "tuple": _tuple, "zip": _zip,
-}  # fmt: skip
+    "abs": lambda _, number: abs(number),
+    "all": lambda m, items: all(_each(m, items)),
+    "any": lambda m, items: any(_each(m, items)),
+    "bool": lambda _, value=False: bool(value),
+    "chr": lambda _, number: chr(number),
+    "divmod": lambda m, left, right: divmod(m.dividend(m.plain(left)), m.plain(right)),
+    "iter": lambda m, items: iter(m.listed(items)),
+    "len": lambda _, items: len(items),
+    "list": lambda m, items=(): m.listed(items),
+    "max": lambda m, *items, **options: _best(m, max, items, options),
+    "min": lambda m, *items, **options: _best(m, min, items, options),
+    "next": lambda _, items, default=_NO: next(items) if default is _NO else next(items, default),
+    "ord": lambda _, text: ord(text),
+    "range": lambda _, *bounds: range(*bounds),
+    "repr": lambda m, value: m.shown(value, quoted=True),
+    "reversed": lambda m, items: m.listed(items)[::-1],
+    "set": lambda m, items=(): OrderedSet(m, m.listed(items)),
+    "sorted": lambda m, items, *, key=None, reverse=False: ordered(
+        m, m.listed(items), key, reverse=reverse
+    ),
+    "str": lambda m, value="": m.shown(value),
+    "tuple": lambda m, items=(): tuple(m.listed(items)),
+    "dict": _dict,
+    "enumerate": _enumerate,
+    "filter": _filter,
+    "float": _float,
+    "int": _int,
+    "isinstance": _isinstance,
+    "map": _map,
+    "round": _round,
+    "sum": _sum,
+    "zip": _zip,
+}
 """Name -> function, which gets the machine first."""
 
 _TYPES: Final[dict[str, type]] = {

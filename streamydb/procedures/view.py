@@ -190,10 +190,6 @@ class ProcedureView:
         return after
 
 
-def _get(machine: Machine, view: ProcedureView, key: str, default: Any = None) -> Any:
-    return decoded(machine, view.current(key), default)
-
-
 def _exists(machine: Machine, view: ProcedureView, key: str) -> bool:
     machine.tick()
     return view.current(key) is not None
@@ -210,17 +206,6 @@ def _scan(
 ) -> list[tuple[str, Any]]:
     found = view.within(prefix, start, end)
     return [(key, decoded(machine, value)) for key, value in found]
-
-
-def _count(
-    _machine: Machine,
-    view: ProcedureView,
-    prefix: Any = None,
-    *,
-    start: Any = None,
-    end: Any = None,
-) -> int:
-    return len(view.within(prefix, start, end))
 
 
 def _ttl(ttl_ms: Any) -> int | msgspec.UnsetType:
@@ -291,14 +276,6 @@ def _integer_in(data: bytes) -> int | None:
     return value if type(value) is int else None
 
 
-def _max(machine: Machine, view: ProcedureView, key: str, value: Any) -> Any:
-    return decoded(machine, view.update(r.Max(key, _number(machine, value))))
-
-
-def _min(machine: Machine, view: ProcedureView, key: str, value: Any) -> Any:
-    return decoded(machine, view.update(r.Min(key, _number(machine, value))))
-
-
 def _append(
     machine: Machine, view: ProcedureView, key: str, value: Any, *, ttl_ms: Any = _NOT_GIVEN
 ) -> None:
@@ -312,10 +289,6 @@ def _append(
 def _touch(machine: Machine, view: ProcedureView, key: str, *, ttl_ms: Any = _NOT_GIVEN) -> None:
     machine.tick()
     view.update(r.Touch(key, _ttl(ttl_ms)))
-
-
-def _next_id(machine: Machine, view: ProcedureView, key: str) -> Any:
-    return decoded(machine, view.update(r.NextId(key)))
 
 
 def _number(machine: Machine, value: Any) -> Any:
@@ -350,10 +323,16 @@ def _call(machine: Machine, view: ProcedureView, name: str, /, **args: Any) -> A
 
 
 _METHODS: Final[dict[str, Callable[..., Any]]] = {
-    "get": _get, "exists": _exists, "version": _version, "put": _put, "delete": _delete,
-    "scan": _scan, "count": _count, "touch": _touch,
-    "emit": _emit, "window": _window, "call": _call,
-    "add": _add, "max": _max, "min": _min, "append": _append, "next_id": _next_id,
+    "get": lambda m, view, key, default=None: decoded(m, view.current(key), default),
+    "max": lambda m, view, key, value: decoded(m, view.update(r.Max(key, _number(m, value)))),
+    "min": lambda m, view, key, value: decoded(m, view.update(r.Min(key, _number(m, value)))),
+    "next_id": lambda m, view, key: decoded(m, view.update(r.NextId(key))),
+    "count": lambda _, view, prefix=None, *, start=None, end=None: len(
+        view.within(prefix, start, end)
+    ),
+    "exists": _exists, "version": _version, "put": _put, "delete": _delete, "scan": _scan,
+    "touch": _touch, "add": _add, "append": _append, "emit": _emit, "window": _window,
+    "call": _call,
 }  # fmt: skip
 METHODS[ProcedureView] = _METHODS
 ATTRIBUTES[ProcedureView] = frozenset({"batch", "id", "now", "random", "seq"})
