@@ -186,7 +186,6 @@ def amended(current: bytes | None, wanted: bytes, seq: int) -> bytes | None:
 
     Raises:
         Refused: it makes no sense; says why.
-
     """
     entries: dict[str, Any] = {} if current is None else msgspec.json.decode(current)
     ((what, given),) = msgspec.json.decode(wanted).items()

@@ -46,7 +46,6 @@ def relocked(txn_id: str, payload: bytes, result: Result) -> tuple[str, bytes] |
         txn_id: the id of the attempt.
         payload: its bytes, a valid transaction.
         result: its verdict.
-
     """
     missing = _missing(result)
     if not missing:

@@ -96,7 +96,6 @@ def peel(block: bytes | bytearray) -> tuple[dict[str, Any], Stored]:
 
     Raises:
         RecordError: the bytes are not a block that :func:`pack` wrote.
-
     """
     view = memoryview(block)
     if view[:4] != _MAGIC:
@@ -114,7 +113,6 @@ def unpack(block: bytes | bytearray) -> tuple[dict[str, Any], dict[str, Array]]:
 
     Raises:
         RecordError: the bytes are not a block that :func:`pack` wrote.
-
     """
     header, stored = peel(block)
     return header, stored.arrays()

@@ -95,7 +95,6 @@ def widen(layout: Layout, length: int, data: bytes | memoryview) -> npt.NDArray[
 
     Raises:
         RecordError: the layout is not one of :func:`narrow`.
-
     """
     kind, codec, width, base, step = layout
     dtype = _KINDS.get(kind)

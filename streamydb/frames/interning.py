@@ -167,7 +167,6 @@ def intern(hashes: Hashes, keys: Ragged) -> tuple[Ints, Ints]:
 
     Returns:
         The slot of each key (n,), and the position of the first occurrence of each slot.
-
     """
     slot, first = _by_hash(hashes, FACTOR)
     if _are_alike(slot, first, keys.data, keys.offsets):

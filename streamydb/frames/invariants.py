@@ -44,17 +44,13 @@ class Seam(NamedTuple):
 
         Raises:
             InvariantViolation: it does not hold.
-
         """
         if not holds:
             stop(self, fact, where)
 
     def require_none(self, wrong: tuple[int, int], facts: Sequence[str], **where: object) -> None:
         """Stop the batch if a kernel has ``wrong`` a row of which one of its ``facts`` is not true.
-
-        Raises:
-            InvariantViolation: it has; -1 is none.
-
+        Raises InvariantViolation: it has; -1 is none.
         """
         fact, row = wrong
         if fact >= 0:

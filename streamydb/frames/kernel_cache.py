@@ -146,9 +146,7 @@ class KernelCache(FunctionCache):
 
     def __init__(self, function: FunctionType) -> None:
         """Look where the kernel's files are; nothing is read yet.
-
-        Raises:
-            ConfigurationError: they could be nowhere.
+        Raises ConfigurationError: they could be nowhere.
         """
         try:
             super().__init__(function)

@@ -144,10 +144,7 @@ class Timeline(NamedTuple):
     def at(self, ends: Ints) -> Ints:
         """Return the rows of the records at which keys with these ends are removed: the first that
         are not earlier.
-
-        Raises:
-            InvariantViolation: a key ends after the plan.
-
+        Raises InvariantViolation: a key ends after the plan.
         """
         rows = np.searchsorted(self.ts, ends)
         if len(rows) and int(rows.max()) == len(self.ts):

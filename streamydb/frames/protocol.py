@@ -69,9 +69,7 @@ class Message(msgspec.Struct, frozen=True, eq=False):
     @classmethod
     def opened(cls, header: Mapping[str, Any], stored: Stored) -> Self:
         """The message of a block of this kind.
-
-        Raises:
-            RecordError: the block is not as `block` makes it.
+        Raises RecordError: the block is not as `block` makes it.
         """
         fields, values = _fields(cls), dict[str, Any]()
         try:
@@ -181,9 +179,7 @@ class BlockReader(Generic[M]):
 
     def opened(self, header: Mapping[str, Any], stored: Stored) -> M | None:
         """Return the message of a block whose header is decoded; None if it is of another kind.
-
-        Raises:
-            RecordError: the block is damaged.
+        Raises RecordError: the block is damaged.
         """
         kind = self._kinds.get(header.get("kind", ""))
         return None if kind is None else kind.opened(header, stored)
@@ -195,10 +191,7 @@ class BlockReader(Generic[M]):
 
 def require_format(header: Mapping[str, Any]) -> None:
     """Refuse a block of a format that this release does not read.
-
-    Raises:
-        InvariantViolation: its header names such a one.
-
+    Raises InvariantViolation: its header names such a one.
     """
     if header.get("format") != FORMAT:
         what = f"a block has format {header.get('format')}, this release reads {FORMAT}"

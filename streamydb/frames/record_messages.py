@@ -104,9 +104,7 @@ class LogRecords(Message, frozen=True):
     @classmethod
     def opened(cls, header: Mapping[str, Any], stored: Stored) -> Self:
         """The message of a block of this kind; its shared part is not decoded yet.
-
-        Raises:
-            RecordError: the block is damaged.
+        Raises RecordError: the block is damaged.
         """
         try:
             last = msgspec.convert(header.get("last", []), list[LastRead])

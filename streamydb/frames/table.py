@@ -233,9 +233,7 @@ class ColumnTable(msgspec.Struct, frozen=True, eq=False, rename=_STORED):
     @classmethod
     def unflatten(cls, arrays: Mapping[str, Array], prefix: str = "") -> Self:
         """The table whose arrays were flattened under ``prefix``.
-
-        Raises:
-            RecordError: one of them is missing.
+        Raises RecordError: one of them is missing.
         """
         values: list[Any] = []
         for first, path, rows, optional in _stored(cls, prefix):

@@ -79,7 +79,6 @@ class KeyTransactionProcessor:
 
         Raises:
             ConfigurationError: the state was made with another configuration.
-
         """
         data = blobs.get("meta")
         self._meta = meta = load_or_begin(ShardState, data, config, life.shape)
@@ -104,10 +103,7 @@ class KeyTransactionProcessor:
 
     def require_log(self, ends: Mapping[int, LogEnd]) -> None:
         """Refuse a log whose end is not what this state has read of it; see `LogEnd`.
-
-        Raises:
-            InvariantViolation: the tail of the log was lost, and it has grown anew.
-
+        Raises InvariantViolation: the tail of the log was lost, and it has grown anew.
         """
         require_ends(ends, self._meta.sorter)
 

@@ -36,7 +36,6 @@ class ShardDigests:
         values: the shard's values.
         resolved: what they stand at, when the digests begin with them.
         shards: how many shards there are.
-
     """
 
     def __init__(

@@ -50,9 +50,7 @@ class PlanFeedback:
 
     def collect(self, messages: Iterable[Feedback | Token]) -> None:
         """Take in the feedback and the tokens of one micro-batch.
-
-        Raises:
-            InvariantViolation: none has come for so long that no more will come; or as `add`.
+        Raises InvariantViolation: none has come for so long that no more will come; or as `add`.
         """
         meta = self._meta
         before = len(meta.tokens)
@@ -69,7 +67,6 @@ class PlanFeedback:
 
         Raises:
             InvariantViolation: one start of the query made two plans of one number.
-
         """
         meta, plan, name = self._meta, self._meta.open, message.plan
         if plan is None or name[:2] != plan.name()[:2]:
@@ -143,7 +140,6 @@ def refuse_to_wait(waits: int, seq: int) -> None:
 
     Raises:
         InvariantViolation: it will not come any more.
-
     """
     if waits > _WAITS_MAX:
         raise InvariantViolation(

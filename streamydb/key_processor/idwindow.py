@@ -135,9 +135,7 @@ class IdWindow:
 
     def repeated(self, original: int, seq: int, ts: int) -> IdUse | None:
         """Return the use at ``original`` if a record at ``seq`` and ``ts`` repeats it.
-
-        Raises:
-            InvariantViolation: it is to be remembered, and is not.
+        Raises InvariantViolation: it is to be remembered, and is not.
         """
         if original <= 0:
             return None

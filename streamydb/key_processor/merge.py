@@ -109,7 +109,6 @@ def merged(
     Args:
         blobs: oldest first; of each its parts, none of them empty, all in that order.
         drop_absent: leave out keys whose last write is a delete.
-
     """
     runs = [_Run(parts) for parts in blobs]
     while True:

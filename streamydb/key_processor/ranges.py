@@ -181,7 +181,6 @@ def range_grants(released: ReleasedRecords, plan: Plan, own: OwnValues, bound: i
         plan: of them.
         own: the values of the shard.
         bound: bytes that the ranges may have here, about.
-
     """
     ranges = plan.ranges
     if ranges is None:

@@ -180,9 +180,7 @@ class Emitted(Generic[_Message_co]):
 
 def load(kind: type[_State], data: bytes) -> _State:
     """Load the state of a shard from its blob "meta".
-
-    Raises:
-        ConfigurationError: it was written by a newer release, or is damaged.
+    Raises ConfigurationError: it was written by a newer release, or is damaged.
     """
     try:
         meta = msgspec.msgpack.decode(data, type=kind)
@@ -195,9 +193,7 @@ def load_or_begin(
     kind: type[_State], data: bytes | None, config: ShardConfig, shape: PlanShape
 ) -> _State:
     """Load the state of a shard, or that of a new database.
-
-    Raises:
-        ConfigurationError: as `load`; or it was made with another configuration.
+    Raises ConfigurationError: as `load`; or it was made with another configuration.
     """
     if data is None:
         sorter, ids = SorterState(config.partitions), IdWindowState(config.id_window)

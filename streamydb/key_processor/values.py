@@ -228,11 +228,8 @@ class ShardValues:
 
     def _catch_up(self, attempt: int) -> None:
         """Bring the file to the state's position, from where it is trusted or from nothing.
-
-        Raises:
-            Overtaken: somebody else moved it since the last attempt, with a later state, or again
-                and again.
-
+        Raises Overtaken: somebody else moved it since the last attempt, with a later state, or
+        again and again.
         """
         while not self._walk(self._store.position()):
             attempt += 1

@@ -54,7 +54,6 @@ def compile_records(
 
     Raises:
         UnruledFaults: our own code failed on others.
-
     """
     texts = values if isinstance(values, Ragged) else Ragged.of([value or b"" for value in values])
     scanned = scan(texts)

@@ -64,7 +64,6 @@ def parse_transactions(
 
     Raises:
         UnruledFaults: our own code failed on records that nobody has ruled on.
-
     """
     table = compile_records(partitions, offsets, append_ms, values, rulings=rulings)
     if whole:

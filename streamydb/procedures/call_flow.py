@@ -181,7 +181,6 @@ def keys_of(
 
     Raises:
         ValueError: a key function fails, or gives something else.
-
     """
     graph = module.graph
     asked = [name]

@@ -145,10 +145,7 @@ def _ended(
 
 def declared_keys(module: Module, name: str, args: Mapping[str, Any]) -> DeclaredKeys | None:
     """The keys and ranges that the procedure's key function gives; None without one.
-
-    Raises:
-        ValueError: the function fails, or gives something else.
-
+    Raises ValueError: the function fails, or gives something else.
     """
     with module.namespace(Machine()) as namespace:
         return keys_of(module, namespace, name, args)

@@ -40,9 +40,7 @@ def declared(told: Any) -> DeclaredKeys:
 
 def range_of(told: Any) -> Range:
     """Return a range from a prefix, or from a dict with `prefix`, or `start` and `end`.
-
-    Raises:
-        TypeError: it is something else.
+    Raises TypeError: it is something else.
     """
     if isinstance(told, Range):
         return told

@@ -86,10 +86,7 @@ def graph_of(
     told: Mapping[str, Any], procedures: Collection[str], keyed: Collection[str]
 ) -> WorkflowGraph:
     """Check a declaration against the procedures of its module, and those with key functions.
-
-    Raises:
-        ValueError: it is no workflow; the message says why.
-
+    Raises ValueError: it is no workflow; the message says why.
     """
     _require(told.keys() <= _FIELDS, f"Workflow takes {', '.join(sorted(_FIELDS))}")
     emits = _names("emits", told.get("emits", {}))

@@ -166,7 +166,6 @@ class Meter:
 
         Raises:
             TypeError: something in it is no data: a function, a generator, an object of ours.
-
         """
         kind = type(value)
         if kind in _ATOMS:

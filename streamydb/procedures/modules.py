@@ -108,10 +108,7 @@ class Modules(Protocol):
 
     def find(self, name: str, digest: str) -> Module:
         """The module of this name and hash.
-
-        Raises:
-            ModuleMissing: it is not here, or it is refused; the message says what to do.
-
+        Raises ModuleMissing: it is not here, or it is refused; the message says what to do.
         """
 
 
@@ -151,10 +148,7 @@ def hash_of(text: bytes) -> str:
 
 def compile_module(name: str, text: bytes, file: str | None = None) -> Module:
     """Check and compile a module; compiled ones are kept.
-
-    Raises:
-        ModuleRefused: it says what a procedure must not.
-
+    Raises ModuleRefused: it says what a procedure must not.
     """
     return _compiled(name, text, file or f"{name}.py")
 

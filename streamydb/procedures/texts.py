@@ -37,10 +37,7 @@ _UNCASED: Final = tuple("ªº\u0138\u018d\u01aa\u01ab\u01ba\u0221\u0234\u0235\u0
 
 def pinned(function: Callable[..., Any], text: str, *args: Any) -> Any:
     """A method of texts, with the tables of Unicode 14.0.
-
-    Raises:
-        ValueError: there are too many different characters that a later version has changed.
-
+    Raises ValueError: there are too many different characters that a later version has changed.
     """
     if text.isascii() and not args:
         return function(text)
@@ -90,10 +87,7 @@ def _escaped(point: int) -> str:
 
 def require_known(text: str) -> str:
     """The text of a number, whose digits and spaces Unicode 14.0 has.
-
-    Raises:
-        ValueError: it has other characters, which are no digits.
-
+    Raises ValueError: it has other characters, which are no digits.
     """
     if not text.isascii() and _later(set(text)):
         raise ValueError("not a number")

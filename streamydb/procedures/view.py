@@ -69,10 +69,7 @@ class Host(Protocol):
 
     def apply(self, update: r.Update, before: bytes | None) -> bytes | None:
         """The value of a key after an update of ``before``.
-
-        Raises:
-            UpdateFailed: it cannot be made.
-
+        Raises UpdateFailed: it cannot be made.
         """
 
     def may(self, key: str, *, write: bool) -> bool:
@@ -368,9 +365,7 @@ class Declared:
 
 def named_bounds(prefix: Any, start: Any, end: Any) -> Bounds | None:
     """Return the bounds of a range that a procedure names; None: no key can be in it.
-
-    Raises:
-        TypeError: it has neither a prefix nor a start and an end, or they are no texts.
+    Raises TypeError: it has neither a prefix nor a start and an end, or they are no texts.
     """
     given = [start, end] if prefix is None else [prefix]
     if prefix is not None and (start is not None or end is not None):

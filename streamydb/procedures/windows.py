@@ -95,9 +95,7 @@ def _slid(machine: Machine, window: SlidingWindow) -> bool:
 
 def stored(machine: Machine, window: SlidingWindow, key: str) -> bytes:
     """The value of a window at the end of a call, charged.
-
-    Raises:
-        TypeError: it has an item that is nested too deeply to be in it.
+    Raises TypeError: it has an item that is nested too deeply to be in it.
     """
     try:
         data = window.value()

@@ -47,7 +47,6 @@ class Rulings:
     Attributes:
         begins: from where on the rules hold that releases have added; no more than the rulings
             can this be told from the log alone.
-
     """
 
     def __init__(self, faults: Iterable[Fault] = (), begins: Begins = EVERYWHERE) -> None:
@@ -180,10 +179,7 @@ def faults_in(messages: Iterable[str]) -> list[Fault]:
 
 def require_unread(fault: Fault) -> None:
     """Check a ruling on a record that was read.
-
-    Raises:
-        ReadBefore: it says that the record cannot be read.
-
+    Raises ReadBefore: it says that the record cannot be read.
     """
     if not fault.named:
         raise ReadBefore(fault)
@@ -223,10 +219,7 @@ class Book:
 
     def take(self, value: bytes | None) -> None:
         """Take in the next record. The first ruling on a record of the log stands.
-
-        Raises:
-            RecordError: a newer release has written it.
-
+        Raises RecordError: a newer release has written it.
         """
         record = decode_ruling(value)
         if record.log != self._log:

@@ -31,7 +31,6 @@ def apply_update(update: r.Update, before: bytes | None, ts_ms: int) -> bytes | 
 
     Raises:
         UpdateFailed: it cannot be made.
-
     """
     return after_update(update, before, _applied(update, before), ts_ms)
 

@@ -154,9 +154,7 @@ class Sequencer:
 
     def next_marker(self, now_ms: int) -> Marker | None:
         """Return the marker to append to every partition now, or None when no round is due.
-
-        Raises:
-            NumbersExhaustedError: something in the log carries the highest possible number.
+        Raises NumbersExhaustedError: something in the log carries the highest possible number.
         """
         if self.due_in_ms(now_ms) != 0:
             return None

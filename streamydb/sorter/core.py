@@ -89,7 +89,6 @@ class KeyedEventTimeSorter:
 
         Raises:
             InvariantViolation: an offset was read before.
-
         """
         pieces = list(pieces)
         for piece in pieces:

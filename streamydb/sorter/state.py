@@ -128,9 +128,7 @@ class LogEnd(NamedTuple):
 
 def require_ends(ends: Mapping[int, LogEnd], state: SorterState) -> None:
     """Refuse a log whose end is not the one that a shard's sorter has read.
-
-    Raises:
-        InvariantViolation: the end of the log was lost, and it has grown again.
+    Raises InvariantViolation: the end of the log was lost, and it has grown again.
     """
     for partition, end in ends.items():
         end.require(partition, state.partitions.get(partition))

@@ -57,9 +57,7 @@ def output_block(item: Output) -> bytes:
 
 def open_output(block: bytes, database: str) -> Records:
     """The records of an output block of ``database``.
-
-    Raises:
-        InvariantViolation: the block was written by a release with another format.
+    Raises InvariantViolation: the block was written by a release with another format.
     """
     header, stored = peel(block)
     require_format(header)

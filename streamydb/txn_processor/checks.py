@@ -41,7 +41,6 @@ def granted(name: PlanName, parts: Grants, chunks: Iterable[tuple[int, int]], me
         parts: (shard, transactions, slots).
         chunks: (shard, chunk) of the blocks that came.
         members: how many transactions the partition has.
-
     """
     seqs, where = (name.first, name.last), {"first": name.first, "last": name.last}
     numbers: dict[int, list[int]] = {}

@@ -99,7 +99,6 @@ class TransactionProcessor:
             changes_partitions: partitions of the changes topic; each gets the resolved records.
             modules: where the code of procedures is.
             rulings: which transactions are aborted, because our own code failed on them.
-
         """
         self._config = config
         self._spreads = spreads
@@ -113,7 +112,6 @@ class TransactionProcessor:
         Raises:
             UnruledFaults: our own code failed on transactions that nobody has ruled on.
             InvariantViolation: the same, on transactions that another pipeline has executed.
-
         """
         parts: dict[PlanPart, PartGrants] = {}
         for grant in messages:
@@ -226,7 +224,6 @@ def execute_grants(
     Raises:
         InvariantViolation: a transaction's key was not granted by any shard.
         ModuleMissing: the code that a transaction calls is not on this machine.
-
     """
     run = prepared(parts, rulings, timeline)
     txns, program = run.txns, run.program

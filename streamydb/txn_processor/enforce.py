@@ -75,7 +75,6 @@ def enforce(
         locks: the index keys that it may write.
         look: the value and version of any key that it touches.
         named: the ranges that it names.
-
     """
     failed = _faults(constraints, writes)
     if failed:

@@ -185,7 +185,6 @@ def format_changes(database: str, rows: ChangeRows) -> tuple[Ragged, Ragged]:
 
     Returns:
         As many keys as values; a value is empty for a tombstone.
-
     """
     pieces, ids = _change_pieces(database), json_strings(rows.id)
     before, after = rows.before, rows.after

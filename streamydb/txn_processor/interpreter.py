@@ -106,7 +106,6 @@ def execute(
 
     Raises:
         ModuleMissing: the code that the transaction calls is not on this machine.
-
     """
     if too_many(txn, calls.see) or too_heavy(txn, calls.see):
         return too_large(txn, look, errors.RANGE_TOO_LARGE)
@@ -329,9 +328,7 @@ def _read_keys(txn: r.Transaction) -> dict[str, None]:
 
 def transaction_of(run: Run, i: int) -> r.Transaction:
     """The transaction at position ``i``: its payload, or what its steps were compiled from.
-
-    Raises:
-        InvariantViolation: the payload was valid when it was compiled, and is not now.
+    Raises InvariantViolation: the payload was valid when it was compiled, and is not now.
     """
     raw = run.txns.raw[i]
     txn = r.decode(raw) if raw else _decompiled(run, i)

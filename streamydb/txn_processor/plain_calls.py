@@ -120,7 +120,6 @@ class PlainCalls:
             ending: the keys that end; None if none can.
             rules: the slot of the constraints, if it was granted.
             careful: transactions that are left to the careful path, whatever they are.
-
         """
         self._careful = careful
         self._keys_max = limits.TRANSACTION_VALUES_BYTES_MAX // limits.VALUE_BYTES_MAX
@@ -149,7 +148,6 @@ class PlainCalls:
         Returns:
             the first that was not executed, what all before it have made, and how many of the
             plan's first records fit, if not all do (else 0).
-
         """
         route, careful, fits = self._run.program.route, self._careful, 0
         while not fits and at < len(route) and route[at] == BY_PYTHON and at not in careful:

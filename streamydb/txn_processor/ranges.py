@@ -134,7 +134,6 @@ def entries_after(
         see: the ranges before it.
         after: what it writes; None: a delete.
         seq: the version of what it writes.
-
     """
     found = []
     for named in txn.read_ranges:

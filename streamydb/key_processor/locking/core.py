@@ -108,7 +108,6 @@ class SingleShard:
 
         Raises:
             ConfigurationError: the state was made with another configuration.
-
         """
         self._cache = cache or ProcessCache()
         self._meta = load_or_begin(SingleMeta, blobs.get("meta"), config, life.shape)
@@ -132,10 +131,7 @@ class SingleShard:
 
     def require_log(self, ends: Mapping[int, LogEnd]) -> None:
         """Refuse a log whose end is not what this state has read of it; see `LogEnd`.
-
-        Raises:
-            InvariantViolation: the tail of the log was lost, and it has grown anew.
-
+        Raises InvariantViolation: the tail of the log was lost, and it has grown anew.
         """
         require_ends(ends, self._meta.sorter)
 

@@ -31,9 +31,7 @@ _KEYS_MAX = 4_096
 
 def place_of(meta: SingleMeta, end: int) -> RemovedAt:
     """Return the place at which a key with this end is removed.
-
-    Raises:
-        InvariantViolation: it is resolved already, or it has not come.
+    Raises InvariantViolation: it is resolved already, or it has not come.
     """
     i = bisect_left(meta.unresolved, end, key=lambda txn: txn.ts)
     early = i == 0 and end <= meta.resolved_ts

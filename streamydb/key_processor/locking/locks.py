@@ -88,10 +88,7 @@ class LockTable:
 
     def enqueue(self, name: bytes, seq: int, *, write: bool) -> None:
         """Let transaction ``seq`` wait for a lock.
-
-        Raises:
-            InvariantViolation: a later transaction, or this one, is in the queue.
-
+        Raises InvariantViolation: a later transaction, or this one, is in the queue.
         """
         lock = self.state.setdefault(name, Lock())
         last = lock.waiting[-1][0] if lock.waiting else lock.holder
@@ -102,10 +99,7 @@ class LockTable:
 
     def enqueue_range(self, lock: RangeLock) -> None:
         """Let a transaction wait for a range lock.
-
-        Raises:
-            InvariantViolation: a later transaction, or this one, waits for one.
-
+        Raises InvariantViolation: a later transaction, or this one, waits for one.
         """
         if self.ranges and lock.seq <= self.ranges[-1].seq:
             raise InvariantViolation(f"ranges of {lock.seq} are enqueued after later ones")
@@ -113,10 +107,7 @@ class LockTable:
 
     def release(self, name: bytes, seq: int) -> bool:
         """Free a lock if transaction ``seq`` holds it; False when it has done so before.
-
-        Raises:
-            InvariantViolation: it has not been granted yet.
-
+        Raises InvariantViolation: it has not been granted yet.
         """
         lock = self.state.get(name)
         if lock is None:

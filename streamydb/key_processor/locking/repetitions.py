@@ -43,7 +43,6 @@ class Repeats:
             own: the ids that live here, in seq order.
             before: the last seq that was released before them.
             resolved: (seq, ts); nobody asks any more about what was forgotten by then.
-
         """
         valid = own.valid()
         id0, id1 = np.where(valid, own.id0, 0), np.where(valid, own.id1, 0)

@@ -52,7 +52,6 @@ class Gatherer:
 
         Raises:
             UnruledFaults, InvariantViolation: as `TransactionProcessor.step`.
-
         """
         records: list[o.Records] = []
         gatherer = TransactionGatherer(self._blobs)

@@ -105,10 +105,7 @@ class TransactionGatherer:
 
     def complete(self) -> Iterator[Gathered]:
         """The transactions that are complete now, in seq order; each that is taken waits no longer.
-
-        Raises:
-            InvariantViolation: a transaction was granted what it does not need.
-
+        Raises InvariantViolation: a transaction was granted what it does not need.
         """
         waiting, known = self.state.waiting, {*self.state.complete, *self._fresh}
         ready = [s for s in sorted(known) if waiting[s].wanted == waiting[s].got]
@@ -119,10 +116,7 @@ class TransactionGatherer:
 
     def save(self) -> None:
         """Put what still waits into blobs.
-
-        Raises:
-            InvariantViolation: more waits than shards may release.
-
+        Raises InvariantViolation: more waits than shards may release.
         """
         if len(self.state.waiting) > IN_FLIGHT_MAX:
             raise InvariantViolation(f"{len(self.state.waiting)} transactions wait for grants")
