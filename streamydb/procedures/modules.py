@@ -22,8 +22,7 @@ from streamydb.procedures.graph import WorkflowGraph, graph_of
 from streamydb.procedures.machine import HELPERS, Machine
 from streamydb.procedures.namespaces import MATH
 from streamydb.procedures.quick import QUICK, bound_to
-from streamydb.procedures.transform import INTEGER, TYPE
-from streamydb.procedures.weigher import LIST, instrument
+from streamydb.procedures.transform import INTEGER, LIST, TYPE, instrument
 from streamydb.records.decoder import module_key
 
 _CACHED_MODULES: Final = 256
