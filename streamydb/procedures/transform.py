@@ -2,8 +2,8 @@
 
 Loops, comprehensions and functions tick; operators, methods, attributes, subscripts, comparisons
 and formats become calls of the machine where they could take long. Annotations are dropped, and so
-are imports, whose names the machine gives. Code that is long without a loop or a call is charged for its
-nodes (`weigher`).
+are imports, whose names the machine gives. Long code without a loop or a call is charged by the
+nodes in it (`weigher`).
 """
 
 from __future__ import annotations
