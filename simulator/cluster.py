@@ -37,7 +37,7 @@ from streamydb.key_processor.id_rows import IdTables
 from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.process_cache import ProcessCache
-from streamydb.key_processor.state import NOT_YET, Emitted
+from streamydb.key_processor.state import NOT_YET, ShardOutput
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.parser.core import Routed, parse_feedback, parse_transactions
 from streamydb.planner import core as planning
@@ -412,7 +412,9 @@ class Cluster:
         """A shard's step on the state in ``blobs``; and as often as wanted on a copy of it."""
         life, config, cache, before = self.life, self.config, self._cache, dict(blobs.blobs)
 
-        def on(own: MemoryBlobs, values: ValueStore, tables: IdTables) -> list[Emitted[Message]]:
+        def on(
+            own: MemoryBlobs, values: ValueStore, tables: IdTables
+        ) -> list[ShardOutput[Message]]:
             rest = config, number, own, values, tables, life
             if self.single:
                 return [*SingleShard(*rest, cache=cache).step(TO_SINGLE_SHARD.each(blocks))]
@@ -422,7 +424,7 @@ class Cluster:
 
     def _execute(
         self, number: int, blocks: list[bytes], gathered: MemoryBlobs
-    ) -> Iterator[o.Records]:
+    ) -> Iterator[o.OutputRecords]:
         if not self.single:
             processor = TransactionProcessor(
                 self.config, self.config.shards, 2, MODULES, self.rulings
@@ -465,7 +467,7 @@ class Cluster:
             if end > start:
                 yield records[start:end]
 
-    def _write(self, records: o.Records, batch: int) -> None:
+    def _write(self, records: o.OutputRecords, batch: int) -> None:
         if records.topic == o.FEEDBACK:
             self.feedback[records.partition] += records.values.tolist()
             return

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from simulator.cluster import Cluster
 from streamydb.errors import InvariantViolation
-from streamydb.frames.blobs import Scan, end_name, ends_at
+from streamydb.frames.blobs import KeyScan, end_name, ends_at
 from streamydb.key_processor.base import Base, decode_base
 from streamydb.key_processor.id_rows import probe
 from streamydb.key_processor.memory import MemoryValues
@@ -22,7 +22,7 @@ from streamydb.sorter.state import LogEnd
 
 __all__ = ["copied_base"]
 
-_ALL = Scan(b"", b"\xff" * 600, (), 1 << 30, 1 << 40)
+_ALL = KeyScan(b"", b"\xff" * 600, (), 1 << 30, 1 << 40)
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,7 @@ class GrantedBytes:
         if self._total > bound:
             raise Divergence(f"a plan was granted {self._total} bytes of values, of {bound}")
 
-    def make(self, proc: int, records: o.Records, log: SimulatedLog) -> None:
+    def make(self, proc: int, records: o.OutputRecords, log: SimulatedLog) -> None:
         """Outputs of an executing partition: what they tell of values."""
         if records.topic not in (o.CHANGES, o.RESULTS):
             return

@@ -112,7 +112,7 @@ def make_anything() -> Any:
     """Large values: a plan, or what is complete, makes as many bytes as it likes."""
     executed = gathering.Gatherer._executed  # noqa: SLF001 - as above
     return together(
-        mock.patch.object(outcome.Most, "fits", return_value=0),
+        mock.patch.object(outcome.OutputBudget, "fits", return_value=0),
         mock.patch.object(
             gathering.Gatherer, "_executed", lambda self, some, _: executed(self, some, 1 << 62)
         ),
@@ -158,7 +158,7 @@ def announce_all_turns() -> Any:
 
 def announce_what_is_withdrawn() -> Any:
     """Progress: a plan is announced though it may be withdrawn."""
-    return mock.patch.object(progress.Progress, "_may_change", return_value=False)
+    return mock.patch.object(progress.ShardProgress, "_may_change", return_value=False)
 
 
 def sizes_untold() -> Any:

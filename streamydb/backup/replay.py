@@ -149,10 +149,10 @@ class LogReplay:
             self._times.update(zip(seqs[rows].tolist(), times[rows].tolist(), strict=True))
 
     def _take(self, item: o.Output) -> None:
-        if isinstance(item, o.Told):
+        if isinstance(item, o.ShardMessage):
             if isinstance(item.message, Feedback):
                 self._inbox.append(item.message)
-        elif isinstance(item, o.Records) and item.topic == o.DIGESTS:
+        elif isinstance(item, o.OutputRecords) and item.topic == o.DIGESTS:
             for value in item.values.tolist():
                 digest = msgspec.json.decode(value, type=StateDigest)
                 ts_ms = self._times.pop(digest.seq, 0)  # 0: it was executed before this replay

@@ -98,7 +98,7 @@ def key_named(name: bytes) -> tuple[int, bytes]:
     return int.from_bytes(name[:_END_BYTES], "big"), name[_END_BYTES:]
 
 
-class Scan(NamedTuple):
+class KeyScan(NamedTuple):
     """The keys from ``start`` up to ``end``, without those in ``skip``, and ``keys_max`` at most.
 
     Once keys and values are more than ``bytes_max`` bytes, only the heads of items are given.

@@ -57,19 +57,19 @@ def pack_narrowed(parts: Sequence[Narrowed], /, **header: Any) -> list[Part]:
     return [b"".join([_MAGIC, len(head).to_bytes(4, "little"), head]), *stored]
 
 
-class Stored(NamedTuple):
+class StoredArrays(NamedTuple):
     """Arrays as they lie in a block, one after the other: of each name, length and layout."""
 
     names: list[_Name]
     data: bytes | memoryview
 
-    def divided(self, name: str) -> tuple[Stored, Stored]:
+    def divided(self, name: str) -> tuple[StoredArrays, StoredArrays]:
         """Divide before the first array whose name begins with ``name``."""
         names, data, first, at = self.names, self.data, 0, 0
         while first < len(names) and not names[first][0].startswith(name):
             _, length, _, codec, width, _, _ = names[first]
             first, at = first + 1, at + stored_bytes(codec, width, length)
-        return Stored(names[:first], data[:at]), Stored(names[first:], data[at:])
+        return StoredArrays(names[:first], data[:at]), StoredArrays(names[first:], data[at:])
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays (copies, writable).
@@ -91,7 +91,7 @@ class Stored(NamedTuple):
         return arrays
 
 
-def peel(block: bytes | bytearray) -> tuple[dict[str, Any], Stored]:
+def peel(block: bytes | bytearray) -> tuple[dict[str, Any], StoredArrays]:
     """Decode the header of a block.
 
     Raises:
@@ -105,7 +105,7 @@ def peel(block: bytes | bytearray) -> tuple[dict[str, Any], Stored]:
         header, names = _decode_header(view[8:at])
     except UNREADABLE as error:
         raise RecordError(f"a block cannot be decoded: {error}") from error
-    return header, Stored(names, view[at:])
+    return header, StoredArrays(names, view[at:])
 
 
 def unpack(block: bytes | bytearray) -> tuple[dict[str, Any], dict[str, Array]]:

@@ -21,7 +21,7 @@ ESCAPED_BYTES: Final = 6
 """What a character takes at most when it is escaped."""
 
 
-class Values(NamedTuple):
+class JsonValues(NamedTuple):
     """Tagged values: an integer is in ``number``, any other in the texts, canonical."""
 
     tag: Bytes
@@ -127,7 +127,7 @@ def json_strings(texts: Ragged) -> Ragged:
 
 
 @leaf
-def put_value(out: Bytes, at: int, values: Values, i: int) -> int:
+def put_value(out: Bytes, at: int, values: JsonValues, i: int) -> int:
     """Write value ``i``."""
     if values.tag[i] == p.INT:
         return put_number(out, at, values.number[i])

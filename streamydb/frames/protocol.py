@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar, get
 import msgspec
 
 from streamydb.errors import InvariantViolation, RecordError
-from streamydb.frames.encoding import Part, Stored, narrowed, pack_narrowed, peel
+from streamydb.frames.encoding import Part, StoredArrays, narrowed, pack_narrowed, peel
 from streamydb.frames.plans import PlanName
 from streamydb.frames.table import Array, ColumnTable
 from streamydb.records.formats import UNREADABLE
@@ -67,7 +67,7 @@ class Message(msgspec.Struct, frozen=True, eq=False):
         return arrays
 
     @classmethod
-    def opened(cls, header: Mapping[str, Any], stored: Stored) -> Self:
+    def opened(cls, header: Mapping[str, Any], stored: StoredArrays) -> Self:
         """The message of a block of this kind.
         Raises RecordError: the block is not as `block` makes it.
         """
@@ -177,7 +177,7 @@ class BlockReader(Generic[M]):
             raise InvariantViolation(f"a block of kind {header.get('kind')!r} came where none does")
         return message
 
-    def opened(self, header: Mapping[str, Any], stored: Stored) -> M | None:
+    def opened(self, header: Mapping[str, Any], stored: StoredArrays) -> M | None:
         """Return the message of a block whose header is decoded; None if it is of another kind.
         Raises RecordError: the block is damaged.
         """

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.errors import RecordError
-from streamydb.frames.encoding import Narrowed, Part, Stored, narrowed, pack_narrowed
+from streamydb.frames.encoding import Narrowed, Part, StoredArrays, narrowed, pack_narrowed
 from streamydb.frames.program import ProgramSteps
 from streamydb.frames.protocol import FORMAT, Message
 from streamydb.frames.record_rows import CompiledRecords, HomeRows, LastRead, SharedRows
@@ -35,7 +35,7 @@ class SharedRecords:
 
     __slots__ = ("_narrowed", "_rows", "stored")
 
-    def __init__(self, rows: SharedRows | None, stored: Stored | None = None) -> None:
+    def __init__(self, rows: SharedRows | None, stored: StoredArrays | None = None) -> None:
         self.stored = stored
         self._rows = rows
         self._narrowed: Narrowed | None = None
@@ -102,7 +102,7 @@ class LogRecords(Message, frozen=True):
         return pack_narrowed([self.shared.narrowed(hashes=self.hashes), own_part], **self.header())
 
     @classmethod
-    def opened(cls, header: Mapping[str, Any], stored: Stored) -> Self:
+    def opened(cls, header: Mapping[str, Any], stored: StoredArrays) -> Self:
         """The message of a block of this kind; its shared part is not decoded yet.
         Raises RecordError: the block is damaged.
         """

@@ -150,7 +150,7 @@ def refuse_to_wait(waits: int, seq: int) -> None:
 
 
 @dataclass(slots=True)
-class Inbox:
+class ShardInbox:
     """The messages of one micro-batch; each kind in the order in which they have come."""
 
     records: list[LogRecords] = field(default_factory=list)
@@ -160,7 +160,7 @@ class Inbox:
     feedback: list[Feedback | Token] = field(default_factory=list)
 
     @classmethod
-    def of(cls, messages: Iterable[ToShard], incarnation: str) -> Inbox:
+    def of(cls, messages: Iterable[ToShard], incarnation: str) -> ShardInbox:
         """Sort messages by kind; feedback of another ``incarnation`` is dropped."""
         inbox = cls()
         for message in messages:

@@ -27,7 +27,7 @@ from streamydb.key_processor.id_rows import RepeatedIds, UsedIds
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.ranges import OwnValues, RangeGrants, blocks_of, range_grants
 from streamydb.key_processor.repeats import KnownOutputs, partition_of
-from streamydb.key_processor.state import Emitted, ShardState
+from streamydb.key_processor.state import ShardOutput, ShardState
 from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.withdrawals import Withdrawals, makes_max
 from streamydb.planner.core import PlannedRecords
@@ -298,7 +298,7 @@ class PlanGranter:
 
     def grant(
         self, plan: OpenPlan, released: ReleasedRecords, planned: PlannedRecords, shape: PlanShape
-    ) -> list[Emitted[ToExecutor]]:
+    ) -> list[ShardOutput[ToExecutor]]:
         """Emit what is known of a plan without execution, and what is granted of it."""
         meta, shards = self.meta, self.meta.config.shards
         silent = meta.role.is_silent(plan.after)

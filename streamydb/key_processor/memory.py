@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.frames.blobs import Position, Scan, end_name, ends_at, first_name, size_of
+from streamydb.frames.blobs import KeyScan, Position, end_name, ends_at, first_name, size_of
 from streamydb.frames.program import ENTRY
 from streamydb.key_processor.id_rows import Fill
 
@@ -55,7 +55,7 @@ class MemoryValues:
         found = self.load(at, keys)
         return None if found is None else [-1 if v is None else size_of(v) for v in found]
 
-    def scan(self, at: Position, wanted: Scan) -> list[tuple[bytes, bytes]] | None:
+    def scan(self, at: Position, wanted: KeyScan) -> list[tuple[bytes, bytes]] | None:
         """The keys in a range with their encoded values; None when not ``at``."""
         if self.at != at:
             return None

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.frames.blobs import ENDING_HEAD_BYTES, HEAD_BYTES, Scan
+from streamydb.frames.blobs import ENDING_HEAD_BYTES, HEAD_BYTES, KeyScan
 from streamydb.frames.grant_rows import RangeEntries, RangeRows
 from streamydb.frames.plans import Timeline
 from streamydb.frames.record_rows import ReleasedRecords
@@ -134,7 +134,7 @@ class RangeScanner:
 
     def _look(self, bounds: Bounds, *, read: bool) -> FoundRange:
         room = limits.RESULT_BYTES_MAX if read else -1
-        items = self.values.scan(Scan(*bounds, self.skip, limits.RANGE_KEYS_MAX + 1, room))
+        items = self.values.scan(KeyScan(*bounds, self.skip, limits.RANGE_KEYS_MAX + 1, room))
         count = len(items)
         heads = np.frombuffer(b"".join([item[:HEAD_BYTES] for _, item in items]), _HEAD)
         version = int(heads["version"].max(initial=0))

@@ -25,7 +25,7 @@ from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.expiry import Removals
 from streamydb.key_processor.id_rows import RepeatedIds
 from streamydb.key_processor.idwindow import IdWindow
-from streamydb.key_processor.state import NOT_YET, Emitted, ShardState
+from streamydb.key_processor.state import NOT_YET, ShardOutput, ShardState
 from streamydb.records.result import copy_of, plain_result
 
 _BLOB: Final = "plan/repeats"
@@ -124,7 +124,7 @@ class KnownOutputs:
 
     def first_turn(
         self, plan: OpenPlan, repeated: RepeatedIds, bytes_max: int, *, silent: bool
-    ) -> list[Emitted[ToExecutor]]:
+    ) -> list[ShardOutput[ToExecutor]]:
         """Emit the known outputs of a new plan, at most some ``bytes_max`` bytes of results.
 
         ``silent``: they have been written; the digest has still to know the removals.
@@ -138,7 +138,7 @@ class KnownOutputs:
             plan.procs.append(partition_of(self._shard))
         return self._turn(plan, rows)
 
-    def next_turn(self, plan: OpenPlan) -> list[Emitted[ToExecutor]]:
+    def next_turn(self, plan: OpenPlan) -> list[ShardOutput[ToExecutor]]:
         """Emit the next known outputs of the plan in flight, if there are more."""
         turn = self._meta.turn
         if turn >= plan.turns or plan.turns == 1:
@@ -146,7 +146,7 @@ class KnownOutputs:
         self._removals.go_on(turn)
         return self._turn(plan, self._repeats.of_turn(turn))
 
-    def _turn(self, plan: OpenPlan, rows: RepeatedIds | None) -> list[Emitted[ToExecutor]]:
+    def _turn(self, plan: OpenPlan, rows: RepeatedIds | None) -> list[ShardOutput[ToExecutor]]:
         meta = self._meta
         messages: list[ToExecutor] = [] if rows is None else [*self._repeats.results(rows)]
         messages += self._removals.take(meta.turn)

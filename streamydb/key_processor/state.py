@@ -155,13 +155,13 @@ class ShardState(CommonState):
         self.fits, self.made, self.turn, self.ends = 0, 0, 0, False
         return self.open
 
-    def emit(self, proc: int, message: _Message, resolves: str = "") -> Emitted[_Message]:
-        """Return a message of this shard for partition ``proc``; ``resolves``: see `Emitted`."""
-        return Emitted(proc, message, self.seq, self.ignored, resolves)
+    def emit(self, proc: int, message: _Message, resolves: str = "") -> ShardOutput[_Message]:
+        """Return a message of this shard for partition ``proc``; as `ShardOutput`."""
+        return ShardOutput(proc, message, self.seq, self.ignored, resolves)
 
 
 @dataclass(slots=True, frozen=True)
-class Emitted(Generic[_Message_co]):
+class ShardOutput(Generic[_Message_co]):
     """A message for executing partition ``proc``.
 
     ``seq``: the last one that is released; negative: this tells that it is resolved.

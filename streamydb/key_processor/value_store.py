@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb.frames import program as p
-from streamydb.frames.blobs import ENDING_HEAD_BYTES, HEAD_BYTES, Position, Scan, end_name
+from streamydb.frames.blobs import ENDING_HEAD_BYTES, HEAD_BYTES, KeyScan, Position, end_name
 from streamydb.frames.jit import kernel, leaf
 from streamydb.frames.table import Bytes, Ragged
 from streamydb.frames.value_rows import ValueRows, WrittenValues
@@ -38,9 +38,9 @@ class ValueStore(Protocol):
     def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
         """Return how many bytes each encoded value has, -1 where absent; None when not ``at``."""
 
-    def scan(self, at: Position, wanted: Scan) -> list[tuple[bytes, bytes]] | None:
+    def scan(self, at: Position, wanted: KeyScan) -> list[tuple[bytes, bytes]] | None:
         """The keys in a range with their encoded values, in order; None when the file is not
-        ``at``; see `Scan`.
+        ``at``; see `KeyScan`.
         """
 
     def due(self, at: Position, until_ms: int, after: bytes, keys_max: int) -> list[bytes] | None:

@@ -27,8 +27,8 @@ from streamydb.frames.blobs import (
     HEAD_BYTES,
     Blob,
     BlobStore,
+    KeyScan,
     Position,
-    Scan,
     key_named,
     merge_from,
 )
@@ -177,8 +177,8 @@ class ShardValues:
         sizes = values.text.lengths()
         return np.where(sizes == INT_ITEM.itemsize - HEAD_BYTES, 0, sizes)
 
-    def scan(self, wanted: Scan) -> list[tuple[bytes, bytes]]:
-        """The keys in a range with their encoded values, in order; see `Scan`."""
+    def scan(self, wanted: KeyScan) -> list[tuple[bytes, bytes]]:
+        """The keys in a range with their encoded values, in order; see `KeyScan`."""
         attempt = 0
         while (found := self._store.scan(self._at, wanted)) is None:
             self._catch_up(attempt)

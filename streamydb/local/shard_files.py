@@ -26,7 +26,7 @@ import lmdb
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.frames.blobs import Position, Scan, end_name, ends_at, first_name, size_of
+from streamydb.frames.blobs import KeyScan, Position, end_name, ends_at, first_name, size_of
 from streamydb.frames.program import ENTRY
 
 _IN_USE: Final = "in-use"
@@ -123,7 +123,7 @@ class LmdbValues:
             values = map(txn.get, keys)
             return [-1 if value is None else size_of(value) for value in values]
 
-    def scan(self, at: Position, wanted: Scan) -> list[tuple[bytes, bytes]] | None:
+    def scan(self, at: Position, wanted: KeyScan) -> list[tuple[bytes, bytes]] | None:
         """The keys in a range with their encoded values; None when the file is not ``at``."""
         with self._env.begin(self._values, buffers=True) as txn:
             if self._position(txn) != at:

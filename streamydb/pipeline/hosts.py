@@ -34,7 +34,7 @@ from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.process_cache import ProcessCache
-from streamydb.key_processor.state import Emitted
+from streamydb.key_processor.state import ShardOutput
 from streamydb.local.own_process import trim_when_idle
 from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
 from streamydb.parser.core import Routed, parse_feedback, parse_transactions
@@ -61,7 +61,7 @@ from streamydb.sorter.state import LogEnd
 from streamydb.txn_processor.blocks import open_output, output_block, output_parts
 from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.gathering.core import Gatherer
-from streamydb.txn_processor.outputs import Output, Records, Rows, formatted
+from streamydb.txn_processor.outputs import Output, OutputRecords, OutputRows, formatted
 
 BLOCK_SCHEMA: Final = "token INT, dest INT, seq BIGINT, block BINARY"
 GRANT_SCHEMA: Final = f"{BLOCK_SCHEMA}, ignored BIGINT, resolves STRING"
@@ -281,7 +281,7 @@ class ShardStep:
         self,
         own: tuple[ShardConfig, int, SparkBlobs, LmdbValues, FileIdTables, Life],
         blocks: Iterable[bytes],
-    ) -> list[Emitted[ToExecutor]] | list[Emitted[ToGatherer]]:
+    ) -> list[ShardOutput[ToExecutor]] | list[ShardOutput[ToGatherer]]:
         """Return the step of the shard, which is made of its ``own`` things."""
         if self._config.grouping == "single":
             single = SingleShard(*own, cache=_CACHE)
@@ -406,13 +406,13 @@ class ExchangingExecutor:
         task_blocks = TaskBlocks([])
         with self._spool.writer() as writer:
             for item in items:
-                if isinstance(item, Rows) and item.spread != number:
+                if isinstance(item, OutputRows) and item.spread != number:
                     task_blocks.blocks.append((item.spread, writer.put(output_parts(item))))
                 else:
                     own_outputs.append(item)
         return own_outputs, task_blocks
 
-    def _records(self, records: Records) -> pa.RecordBatch:
+    def _records(self, records: OutputRecords) -> pa.RecordBatch:
         return arrow_records(records, self._config)
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from streamydb.frames.encoding import Stored
+from streamydb.frames.encoding import StoredArrays
 from streamydb.frames.record_messages import LogRecords
 from streamydb.frames.record_rows import CompiledRecords, HomeRows, SharedRows
 from streamydb.frames.table import ChildRows
@@ -22,7 +22,7 @@ from streamydb.frames.table import ChildRows
 class _Kept(NamedTuple):
     """The records that all shards were told: as they lay in the blocks, and as tables."""
 
-    given: list[Stored]
+    given: list[StoredArrays]
     opened: _Opened
 
 
@@ -52,7 +52,7 @@ class LastRecords:
         if shards == 1 or len(stored) < len(told):
             opened = _opened([each.shared.rows() for each in told])
         else:
-            own = [Stored(names, bytes(data)) for names, data in stored]
+            own = [StoredArrays(names, bytes(data)) for names, data in stored]
             order = sorted(range(len(own)), key=own.__getitem__)
             told, given = [told[number] for number in order], [own[number] for number in order]
             kept = self._kept

@@ -8,7 +8,15 @@ from streamydb.frames.encoding import Part, peel
 from streamydb.frames.messages import RecordTexts
 from streamydb.frames.protocol import Message, require_format
 from streamydb.frames.value_rows import ChangeRows, ResultRows
-from streamydb.txn_processor.outputs import CHANGES, RESULTS, Output, Records, Rows, Told, formatted
+from streamydb.txn_processor.outputs import (
+    CHANGES,
+    RESULTS,
+    Output,
+    OutputRecords,
+    OutputRows,
+    ShardMessage,
+    formatted,
+)
 
 
 class _Results(Message, frozen=True):
@@ -41,9 +49,9 @@ class _Output(Message, frozen=True):
 
 def output_parts(item: Output, database: str = "") -> list[Part]:
     """An output of an executing partition, for the task that formats it: a block in pieces."""
-    if isinstance(item, Told):
+    if isinstance(item, ShardMessage):
         item = formatted(item, database)
-    if isinstance(item, Records):
+    if isinstance(item, OutputRecords):
         return _Output(item.topic, item.partition, RecordTexts(item.keys, item.values)).pieces()
     if isinstance(item.table, ResultRows):
         return _Results(RESULTS, item.table).pieces()
@@ -55,7 +63,7 @@ def output_block(item: Output) -> bytes:
     return b"".join(output_parts(item))
 
 
-def open_output(block: bytes, database: str) -> Records:
+def open_output(block: bytes, database: str) -> OutputRecords:
     """The records of an output block of ``database``.
     Raises InvariantViolation: the block was written by a release with another format.
     """
@@ -63,6 +71,8 @@ def open_output(block: bytes, database: str) -> Records:
     require_format(header)
     if header["kind"] == _Output.KIND:
         output = _Output.opened(header, stored)
-        return Records(output.topic, output.records.key, output.records.value, 0, output.partition)
+        return OutputRecords(
+            output.topic, output.records.key, output.records.value, 0, output.partition
+        )
     kind = _Results if header["topic"] == RESULTS else _Changes
-    return formatted(Rows(kind.opened(header, stored).rows), database)
+    return formatted(OutputRows(kind.opened(header, stored).rows), database)

@@ -48,12 +48,12 @@ from streamydb.txn_processor.execution import (
 from streamydb.txn_processor.expiry import Ending
 from streamydb.txn_processor.feedback import feedback_chunks
 from streamydb.txn_processor.kernel import BY_KERNEL, BY_PYTHON
-from streamydb.txn_processor.outcome import ExecutionOutcome, Most, Places
+from streamydb.txn_processor.outcome import ExecutionOutcome, OutputBudget, Places
 from streamydb.txn_processor.plain_calls import PlainCalls
 from streamydb.txn_processor.ranges import NO_PARTS, GrantedRanges, RangeParts
 from streamydb.txn_processor.run import Kernel, prepared
 
-_ANY_BYTES: Final = Most()
+_ANY_BYTES: Final = OutputBudget()
 
 
 class TransactionProcessor:
@@ -129,7 +129,7 @@ class TransactionProcessor:
         require_ruled(unruled)
 
     def _executed(self, part: PlanPart, found: PartGrants) -> Iterator[o.Output]:
-        grants, most = found.in_order(), Most(part.plan.first, part.makes_max)
+        grants, budget = found.in_order(), OutputBudget(part.plan.first, part.makes_max)
         checks.granted(part.plan, grants, found.parts, found.members)
         config = self._config
         more = tuple(sorted(found.more))
@@ -141,7 +141,7 @@ class TransactionProcessor:
             self._modules,
             self._rulings,
             over=found.over,
-            most=most,
+            budget=budget,
             ranges=RangeParts(found.ranges, config.shards),
             timeline=found.timeline,
         )
@@ -157,7 +157,7 @@ class TransactionProcessor:
         ends = bool((outcome.slots["tag"][outcome.slots["dirty"] != 0] == p.EXPIRING).any())
         chunked = feedback_chunks(outcome, config.shards, part.feedback_bytes_max)
         for each in checks.fed(part.plan, outcome, chunked):
-            told = Feedback(
+            feedback = Feedback(
                 plan=part.plan,
                 incarnation=config.incarnation,
                 proc=part.proc,
@@ -172,14 +172,14 @@ class TransactionProcessor:
                 writes=each.writes,
                 verdicts=each.verdicts,
             )
-            yield o.Told(told)
+            yield o.ShardMessage(feedback)
 
     def _withdrawn(
         self, part: PlanPart, more: tuple[int, ...], made: int | None, fits: int
-    ) -> Iterator[o.Told]:
+    ) -> Iterator[o.ShardMessage]:
         """Return the feedback of a partition that has stopped: its plan produces too much."""
         for shard in range(self._config.shards):
-            told = Feedback(
+            feedback = Feedback(
                 plan=part.plan,
                 incarnation=self._config.incarnation,
                 proc=part.proc,
@@ -193,7 +193,7 @@ class TransactionProcessor:
                 writes=WrittenValues.none(),
                 verdicts=Verdicts.none(),
             )
-            yield o.Told(told)
+            yield o.ShardMessage(feedback)
 
 
 def execute_grants(
@@ -202,7 +202,7 @@ def execute_grants(
     rulings: Rulings = NO_RULINGS,
     *,
     over: bool = False,
-    most: Most = _ANY_BYTES,
+    budget: OutputBudget = _ANY_BYTES,
     ranges: RangeParts = NO_PARTS,
     timeline: Timeline | None = None,
 ) -> ExecutionOutcome:
@@ -217,7 +217,7 @@ def execute_grants(
         modules: where the code of procedures is.
         rulings: which transactions are aborted, whatever they would do.
         over: there is one transaction, whose keys hold too many bytes; their values were not sent.
-        most: how much it may make; more, and execution stops.
+        budget: how much it may make; more, and execution stops.
         ranges: those that the transactions name, as each shard holds them.
         timeline: of the plan, where keys may end.
 
@@ -241,7 +241,7 @@ def execute_grants(
     calls = Calls(modules, rules.slot, shown.see)
     while at < n and not plan_size:
         if program.route[at] == BY_PYTHON:
-            at, spent, plan_size = plain.executed(at, made, spent, most)
+            at, spent, plan_size = plain.executed(at, made, spent, budget)
         if not plan_size:
             at = kernel.execute(at)
         if at == n or plan_size:
@@ -254,10 +254,11 @@ def execute_grants(
             continue
         made[at] = executed_in_time(run, at, calls, ending, too_much=too_much)
         spent += int(made[at])
-        plan_size = most.fits(spent, int(txns.seq[at]))
+        plan_size = budget.fits(spent, int(txns.seq[at]))
         at += 1
         rules.send(at)
-    plan_size = size_by_bytes(run, made, most) or plan_size or conclude(run, int(made.sum()), most)
+    plan_size = size_by_bytes(run, made, budget) or plan_size
+    plan_size = plan_size or conclude(run, int(made.sum()), budget)
     places = Places(txns.places()) if ending is None else ending.places()
     return outcome_of(run, places, int(made.sum()), plan_size)
 
@@ -267,17 +268,17 @@ def passed_on(
 ) -> Iterator[o.Output]:
     """The outputs of a message that has nothing to execute."""
     if isinstance(message, DigestRecords):
-        yield o.Records(o.DIGESTS, message.records.key, message.records.value)
+        yield o.OutputRecords(o.DIGESTS, message.records.key, message.records.value)
     elif isinstance(message, KnownResults):
-        yield o.Records(o.RESULTS, message.records.key, message.records.value)
+        yield o.OutputRecords(o.RESULTS, message.records.key, message.records.value)
     elif isinstance(message, KeyRemovals):
         yield from o.removals(message.changes, spreads)
     elif isinstance(message, ResolvedRecord):
         value = Ragged.of([message.value])
         for partition in range(0 if message.silent else changes_partitions):
-            yield o.Records(o.CHANGES, Ragged.empty(1), value, 0, partition)
+            yield o.OutputRecords(o.CHANGES, Ragged.empty(1), value, 0, partition)
     elif isinstance(message, o.ToShards):  # shards tell each other something
-        yield o.Told(message)
+        yield o.ShardMessage(message)
     elif not isinstance(message, Notice):  # that is for the driver
         raise InvariantViolation(f"{type(message).__name__} came to who has nothing to execute")
 

@@ -31,7 +31,7 @@ from streamydb.txn_processor.comparisons import Value, failed_entry
 from streamydb.txn_processor.expiry import Ending
 from streamydb.txn_processor.interpreter import transaction_of
 from streamydb.txn_processor.kernel import BY_KERNEL, BY_NOBODY, BY_PYTHON, FAILS, READS, WRITES
-from streamydb.txn_processor.outcome import ExecutionOutcome, Most, Places
+from streamydb.txn_processor.outcome import ExecutionOutcome, OutputBudget, Places
 from streamydb.txn_processor.ranges import See
 from streamydb.txn_processor.result import originals, result_bytes, verdict_bytes
 from streamydb.txn_processor.run import DIGITS_MAX, Run
@@ -85,37 +85,38 @@ def refuse(run: Run) -> None:
             run.special[i] = result_bytes(run.txns, i, status_of(code), code)
 
 
-def size_by_bytes(run: Run, made: Ints, most: Most) -> int:
+def size_by_bytes(run: Run, made: Ints, budget: OutputBudget) -> int:
     """Return how many of the plan's first records fit, by what each has ``made``; 0: all.
 
     To that is added what the kernel's aborts tell of values that Python has made, as the weight of
     the plan did not know them. (What reads such a value is executed by Python.)
     """
-    if not (most.bytes and run.extra):
+    if not (budget.bytes and run.extra):
         return 0
     sizes, first = np.array(list(map(len, run.extra))), len(run.pool)
     seen = run.notes.fails[: run.notes.counts[FAILS]]
     rows = seen[(seen["tag"] >= p.OPAQUE) & (seen["ref"] >= first)]
-    told = sizes[rows["ref"] - first]
-    np.add.at(made, rows["txn"], np.where(told <= limits.FAILED_VALUE_BYTES_MAX, told, 0))
+    listed = sizes[rows["ref"] - first]
+    np.add.at(made, rows["txn"], np.where(listed <= limits.FAILED_VALUE_BYTES_MAX, listed, 0))
     total, seqs = np.cumsum(made), run.txns.seq
-    for i in np.flatnonzero(total > most.bytes)[:2].tolist():  # the first record alone always fits
-        if fits := most.fits(int(total[i]), int(seqs[i])):
+    over = np.flatnonzero(total > budget.bytes)[:2]  # the first record alone always fits
+    for i in over.tolist():
+        if fits := budget.fits(int(total[i]), int(seqs[i])):
             return fits
     return 0
 
 
-def conclude(run: Run, made: int, most: Most) -> int:
+def conclude(run: Run, made: int, budget: OutputBudget) -> int:
     """Make the results of what the kernel aborted. Return how many of the plan's first records fit,
     with those that repeat a result that Python has made; 0: all.
     """
     _special_aborts(run)
-    if not most.bytes:
+    if not budget.bytes:
         return 0
     copies = np.flatnonzero(run.txns.duplicate == PLAN_DUPLICATE)
     for i, original in zip(copies.tolist(), originals(run.txns, copies).tolist(), strict=True):
         made += len(run.special.get(original, b""))
-        if fits := most.fits(made, int(run.txns.seq[i])):
+        if fits := budget.fits(made, int(run.txns.seq[i])):
             return fits
     return 0
 
@@ -135,8 +136,8 @@ def to_be_weighed(run: Run, *, over: bool) -> set[int]:
 def meets_too_much(run: Run, i: int) -> bool:
     """Return True if the values of all keys of a transaction, at its instant, exceed the limit."""
     own = run.slots_of(i)
-    most = limits.TRANSACTION_VALUES_BYTES_MAX
-    if len(own) <= most // limits.VALUE_BYTES_MAX:
+    bytes_max = limits.TRANSACTION_VALUES_BYTES_MAX
+    if len(own) <= bytes_max // limits.VALUE_BYTES_MAX:
         return False
     slots = run.values.slots[own]
     there = (slots["tag"] == p.EXPIRING) & (slots["number"] > run.txns.ts_ms[i])
@@ -145,9 +146,9 @@ def meets_too_much(run: Run, i: int) -> bool:
     total = int((offsets[known + 1] - offsets[known]).sum())
     total += sum(len(run.text(ref)) for ref in refs[refs >= len(run.pool)].tolist())
     numbers = slots["number"][slots["tag"] == p.INT]
-    if total + (DIGITS_MAX + 1) * len(numbers) > most:
+    if total + (DIGITS_MAX + 1) * len(numbers) > bytes_max:
         total += sum(len(b"%d" % number) for number in numbers.tolist())
-    return total > most
+    return total > bytes_max
 
 
 class Calls(NamedTuple):

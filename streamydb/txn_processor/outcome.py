@@ -15,7 +15,7 @@ from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.records.rulings import Fault
 
 
-class Most(NamedTuple):
+class OutputBudget(NamedTuple):
     """The bytes that a partition of a plan may produce: values, results and emitted records.
 
     Transactions that Python executes count, and what the kernel's aborts tell of values that Python
@@ -43,7 +43,7 @@ class ExecutionOutcome:
     transaction's position to its finished result record where it is not a plain commit.
     ``internal``: the faults of ours among them, by position; ``unruled``: those that nobody has
     ruled on, so nothing of this may be written. ``workflow``: what goes to streams and to the log.
-    ``made``, ``fits``: see `Most`; if all do not fit, nothing of this may be written.
+    ``made``, ``fits``: see `OutputBudget`; if all do not fit, nothing of this may be written.
     """
 
     txns: PlanTransactions

@@ -53,7 +53,7 @@ Parts = npt.NDArray[np.int32]
 
 
 @dataclass(slots=True)
-class Records:
+class OutputRecords:
     """Output records of one topic: keys (an empty one is null), values (an empty one is null).
 
     ``spread``: which formatting task writes them. ``partition``: the Kafka partition, or -1 for the
@@ -68,7 +68,7 @@ class Records:
 
 
 @dataclass(slots=True)
-class Rows:
+class OutputRows:
     """Results or changes before they are formatted; ``spread``: which formatting task does it."""
 
     table: ResultRows | ChangeRows
@@ -81,7 +81,7 @@ class Rows:
 
 
 @dataclass(slots=True)
-class Told:
+class ShardMessage:
     """A message that goes to shards through the feedback topic; its partition is the shard's."""
 
     message: ToShards
@@ -90,24 +90,24 @@ class Told:
 
 
 ToShards: TypeAlias = Feedback | ValueSizes | ReleasedLocks | Swept
-Output: TypeAlias = Rows | Records | Told
+Output: TypeAlias = OutputRows | OutputRecords | ShardMessage
 """An output of an executing partition."""
 
 
-def formatted(item: Output, database: str) -> Records:
+def formatted(item: Output, database: str) -> OutputRecords:
     """The records of an output."""
-    if isinstance(item, Records):
+    if isinstance(item, OutputRecords):
         return item
-    if isinstance(item, Told):
+    if isinstance(item, ShardMessage):
         value = Ragged.of([item.message.block()])
-        return Records(FEEDBACK, Ragged.empty(1), value, 0, item.message.shard)
+        return OutputRecords(FEEDBACK, Ragged.empty(1), value, 0, item.message.shard)
     if isinstance(item.table, ResultRows):
-        return Records(RESULTS, item.table.id, format_results(item.table), item.spread)
+        return OutputRecords(RESULTS, item.table.id, format_results(item.table), item.spread)
     keys, values = format_changes(database, item.table)
-    return Records(CHANGES, keys, values, item.spread)
+    return OutputRecords(CHANGES, keys, values, item.spread)
 
 
-def outputs_of(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows | Records]:
+def outputs_of(outcome: ExecutionOutcome, spreads: int) -> Iterator[OutputRows | OutputRecords]:
     """All outputs of an outcome except feedback; the changes of one key have one ``spread``.
 
     Changes come before results: a strong read waits for what results have told, so what they tell
@@ -123,16 +123,16 @@ def outputs_of(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows | Recor
         letters = [_dead_letter(outcome, i) for i in rows[start : start + ROWS_MAX]]
         keys = [r.dead_letter_key(letter.source) for letter in letters]
         values = [r.encode_dead_letter(letter) for letter in letters]
-        yield Records(DEAD_LETTERS, Ragged.of(keys), Ragged.of(values))
+        yield OutputRecords(DEAD_LETTERS, Ragged.of(keys), Ragged.of(values))
     yield from workflow_records(outcome.workflow)
 
 
-def _results(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows]:
+def _results(outcome: ExecutionOutcome, spreads: int) -> Iterator[OutputRows]:
     told = np.flatnonzero(outcome.txns.duplicate != WINDOW_DUPLICATE)
     sizes = _result_bytes(outcome)
     for spread, rows in enumerate(np.array_split(told, _tasks(len(told), spreads))):
         for part in _in_blocks(rows, sizes):
-            yield Rows(result_rows(outcome, part, _repeated(outcome, part)), spread)
+            yield OutputRows(result_rows(outcome, part, _repeated(outcome, part)), spread)
 
 
 def _tasks(rows: int, spreads: int) -> int:
@@ -199,7 +199,7 @@ def _change_bytes(outcome: ExecutionOutcome) -> Ints | None:
     return sizes
 
 
-def workflow_records(outputs: Outputs) -> Iterator[Records]:
+def workflow_records(outputs: Outputs) -> Iterator[OutputRecords]:
     """Records of streams and of the log, each in one piece, so that they keep their order."""
     for topic, records, partition in (
         (STREAMS, outputs.emitted, -1),
@@ -207,7 +207,7 @@ def workflow_records(outputs: Outputs) -> Iterator[Records]:
     ):
         if records:
             keys, values = (Ragged.of(list(column)) for column in zip(*records, strict=True))
-            yield Records(topic, keys, values, 0, partition)
+            yield OutputRecords(topic, keys, values, 0, partition)
 
 
 def _repeated(outcome: ExecutionOutcome, rows: Ints) -> dict[int, bytes]:
@@ -243,11 +243,11 @@ def _numbers(outcome: ExecutionOutcome) -> Parts | Ints:
     return index
 
 
-def removals(table: ChangeRows, spreads: int) -> Iterator[Rows]:
+def removals(table: ChangeRows, spreads: int) -> Iterator[OutputRows]:
     """The changes of keys that have ended; the plan that tells of them writes none of these."""
     lane = _lanes(table.key, spreads)
     for spread in np.unique(lane).tolist():
-        yield Rows(table.take(np.flatnonzero(lane == spread)), spread)
+        yield OutputRows(table.take(np.flatnonzero(lane == spread)), spread)
 
 
 def _lanes(keys: Ragged, spreads: int) -> Bytes:
@@ -272,7 +272,7 @@ def _by_lane(lane: Bytes, writes: npt.NDArray[Any], lanes: int) -> tuple[Ints, I
     return order, starts
 
 
-def _changes(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows]:
+def _changes(outcome: ExecutionOutcome, spreads: int) -> Iterator[OutputRows]:
     writes = outcome.writes
     if not len(writes):
         return
@@ -284,7 +284,7 @@ def _changes(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows]:
     sizes = _change_bytes(outcome)
     for spread, (start, end) in enumerate(pairwise(starts.tolist())):
         for chosen in _in_blocks(order[start:end], sizes):
-            yield Rows(change_rows(outcome, chosen, index), spread)
+            yield OutputRows(change_rows(outcome, chosen, index), spread)
 
 
 def _dead_letter(outcome: ExecutionOutcome, i: int) -> r.DeadLetter:

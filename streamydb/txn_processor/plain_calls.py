@@ -38,7 +38,7 @@ from streamydb.txn_processor.comparisons import Value
 from streamydb.txn_processor.expiry import Ending
 from streamydb.txn_processor.interpreter import Verdict
 from streamydb.txn_processor.kernel import BY_PYTHON
-from streamydb.txn_processor.outcome import Most
+from streamydb.txn_processor.outcome import OutputBudget
 from streamydb.txn_processor.result import committed_call, encode_verdict
 from streamydb.txn_processor.run import Run
 
@@ -135,7 +135,7 @@ class PlainCalls:
         self._afters: list[bytes | None] = []
 
     def executed(
-        self, at: int, made: npt.NDArray[np.int64], total: int, most: Most
+        self, at: int, made: npt.NDArray[np.int64], total: int, budget: OutputBudget
     ) -> tuple[int, int, int]:
         """Execute from transaction ``at`` on, up to the first that is not of this kind.
 
@@ -143,7 +143,7 @@ class PlainCalls:
             at: the first one.
             made: how many bytes each makes is noted here.
             total: what all before have made.
-            most: how much they may make.
+            budget: how much they may make.
 
         Returns:
             the first that was not executed, what all before it have made, and how many of the
@@ -156,8 +156,8 @@ class PlainCalls:
                 break
             made[at] = size
             total += size
-            if total > most.bytes:
-                fits = most.fits(total, self._run.txns.seq.item(at))
+            if total > budget.bytes:
+                fits = budget.fits(total, self._run.txns.seq.item(at))
             at += 1
         self._put_back()
         return at, total, fits

@@ -29,7 +29,7 @@ from streamydb.txn_processor.kernel import (
     Notes,
     Program,
     RangeTable,
-    Values,
+    SlotValues,
     execute_steps,
 )
 
@@ -58,7 +58,7 @@ class Run:
 
     txns: PlanTransactions
     program: Program
-    values: Values
+    values: SlotValues
     notes: Notes
     keys: Ragged
     homes: npt.NDArray[np.int64]
@@ -209,7 +209,7 @@ def prepared(
         starts_of(step_counts),
         steps,
     )
-    values = Values(_slots(granted), pool.data, pool.offsets, len(texts), keys.offsets)
+    values = SlotValues(_slots(granted), pool.data, pool.offsets, len(texts), keys.offsets)
     return Run(
         txns,
         program,

@@ -30,7 +30,7 @@ class Dying(sim.Cluster):
     left: int | None = None
     next_life = Life("second")
 
-    def _write(self, records: o.Records, batch: int) -> None:
+    def _write(self, records: o.OutputRecords, batch: int) -> None:
         if self.left is not None and records.topic == o.FEEDBACK:
             self._die(self.left == 0)
             self.left -= 1

@@ -65,14 +65,14 @@ from streamydb.key_processor.locking.messages import (
 )
 from streamydb.key_processor.locking.repetitions import Repeats
 from streamydb.key_processor.locking.state import (
-    Inbox,
+    LockInbox,
     SingleMeta,
     Unresolved,
     canonical_values,
     writes_table,
 )
 from streamydb.key_processor.process_cache import ProcessCache
-from streamydb.key_processor.state import Emitted, load_or_begin
+from streamydb.key_processor.state import ShardOutput, load_or_begin
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.key_processor.values import ShardValues
 from streamydb.records.expiry import end_of, is_over
@@ -135,11 +135,11 @@ class SingleShard:
         """
         require_ends(ends, self._meta.sorter)
 
-    def step(self, messages: Iterable[ToSingleShard]) -> list[Emitted[ToGatherer]]:
+    def step(self, messages: Iterable[ToSingleShard]) -> list[ShardOutput[ToGatherer]]:
         """Process the messages of one micro-batch; return what the executing partitions get."""
         meta = self._meta
         meta.history.begin(self._life.name)
-        inbox = Inbox.of(messages, meta)
+        inbox = LockInbox.of(messages, meta)
         for proc in inbox.going_on:
             self._box(proc)
         came = inbox.parts or inbox.swept
@@ -160,11 +160,11 @@ class SingleShard:
         self._grant()
         self._sorter.save()
         meta.behind = self._locks.behind
-        emitted: list[Emitted[ToGatherer]] = []
+        emitted: list[ShardOutput[ToGatherer]] = []
         for proc, box in sorted(self._out.items()):
             checks.sent(box.payloads, box.grants, meta)
             emitted += (
-                Emitted(proc, locks, meta.seq, meta.ignored) for locks in self._locks_for(box)
+                ShardOutput(proc, locks, meta.seq, meta.ignored) for locks in self._locks_for(box)
             )
         emitted += self._sweep(sweep)
         emitted += self._digest()
@@ -174,7 +174,7 @@ class SingleShard:
         self._blobs.put("meta", msgspec.msgpack.encode(meta))
         return emitted
 
-    def _sweep(self, sweep: Sweep) -> Iterator[Emitted[ToGatherer]]:
+    def _sweep(self, sweep: Sweep) -> Iterator[ShardOutput[ToGatherer]]:
         """Tell what is removed, and, when that goes on, up to which seq everything is."""
         meta = self._meta
         if not meta.expires:
@@ -189,7 +189,7 @@ class SingleShard:
             )
             messages.append(told)
         for message in messages:
-            yield Emitted(self._shard, message, meta.seq, meta.ignored)
+            yield ShardOutput(self._shard, message, meta.seq, meta.ignored)
 
     def _locks_for(self, box: _Outbox) -> Iterator[Locks]:
         """Yield what an executing partition gets; at least one, which tells it to go on."""
@@ -240,11 +240,11 @@ class SingleShard:
     def _before(self, after: WrittenValues) -> WrittenValues:
         return self._values.read(after.key).of_keys(after.key) if len(after) else after
 
-    def _digest(self) -> Iterator[Emitted[ToGatherer]]:
+    def _digest(self) -> Iterator[ShardOutput[ToGatherer]]:
         incarnation = self._meta.config.incarnation
         told = self._digests.over(self._meta.resolved, incarnation, self._digest_times)
         if told is not None:
-            yield Emitted(self._shard, told, self._meta.seq, self._meta.ignored)
+            yield ShardOutput(self._shard, told, self._meta.seq, self._meta.ignored)
 
     def _must_be_released(self, seq: int) -> None:
         if seq > self._meta.seq:
@@ -442,7 +442,7 @@ class SingleShard:
     def _box(self, proc: int) -> _Outbox:
         return self._out.setdefault(proc, _Outbox())
 
-    def _resolve(self) -> Iterator[Emitted[ToGatherer]]:
+    def _resolve(self) -> Iterator[ShardOutput[ToGatherer]]:
         """Publish the seq up to which everything is written and applied, when it has changed."""
         meta = self._meta
         offsets = self._sorter.covered()
@@ -454,4 +454,4 @@ class SingleShard:
         if self._shard == 0:
             value = resolved_value(meta.resolved, meta.resolved_ts, offsets)
             told = ResolvedRecord.of(value, silent=not meta.role.leads)
-            yield Emitted(0, told, -meta.resolved, meta.ignored)
+            yield ShardOutput(0, told, -meta.resolved, meta.ignored)

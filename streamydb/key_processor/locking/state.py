@@ -134,7 +134,7 @@ def writes_table(writes: list[Released]) -> WrittenValues:
 
 
 @dataclass(slots=True)
-class Inbox:
+class LockInbox:
     """The messages for a shard, and what its feedback holds.
 
     ``parts``: (shard, what is finished there). ``going_on``: partitions that shall go on.
@@ -150,7 +150,7 @@ class Inbox:
     swept: bool = False
 
     @classmethod
-    def of(cls, messages: Iterable[ToSingleShard], meta: SingleMeta) -> Inbox:
+    def of(cls, messages: Iterable[ToSingleShard], meta: SingleMeta) -> LockInbox:
         """Sort messages; note in ``meta`` what feedback tells, and how much does not count."""
         found = cls()
         for message in messages:

@@ -23,7 +23,7 @@ from streamydb.frames.hashing import hash_ragged
 from streamydb.frames.table import Ragged
 from streamydb.pipeline.realtime.messages import Executed
 from streamydb.records.names import FOLLOW_UP_MARK
-from streamydb.txn_processor.outputs import CHANGES, DIGESTS, FOLLOW_UPS, Records
+from streamydb.txn_processor.outputs import CHANGES, DIGESTS, FOLLOW_UPS, OutputRecords
 
 __all__ = [
     "Confirmations", "ResolvedGroups", "SeenOutputs", "group_hashes", "output_hashes",
@@ -55,7 +55,7 @@ def output_hashes(topic: int, keys: Ragged, values: Ragged) -> Hashes:
     return hashes
 
 
-def group_hashes(outputs: Iterable[Records]) -> Hashes:
+def group_hashes(outputs: Iterable[OutputRecords]) -> Hashes:
     """Return the hashes of all outputs of a group that are read back; shape (n,).
 
     Digests are not: nobody waits for them.

@@ -41,7 +41,7 @@ from streamydb.pipeline.realtime.overlay import OverlayValues, ValuesSnapshot
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.txn_processor.core import TransactionProcessor
-from streamydb.txn_processor.outputs import CHANGES, Records, Told, formatted
+from streamydb.txn_processor.outputs import CHANGES, OutputRecords, ShardMessage, formatted
 
 __all__ = [
     "TAIL_BYTES_MAX", "Group", "KnownIds", "LogTail", "NotForThisGear", "OpenBase", "RealTimeShard",
@@ -114,16 +114,16 @@ class Group:
     says so.
     """
 
-    outputs: list[Records]
+    outputs: list[OutputRecords]
     resolved: bytes | None
     seq: int
 
-    def resolved_records(self, partitions: int) -> list[Records]:
+    def resolved_records(self, partitions: int) -> list[OutputRecords]:
         """Return the resolved record for each partition of the changes."""
         if self.resolved is None:
             return []
         value = Ragged.of([self.resolved])
-        return [Records(CHANGES, Ragged.empty(1), value, 0, q) for q in range(partitions)]
+        return [OutputRecords(CHANGES, Ragged.empty(1), value, 0, q) for q in range(partitions)]
 
 
 class TailRecord(NamedTuple):
@@ -268,14 +268,14 @@ class RealTimeShard:
 
     def _run(self, messages: Sequence[ToShard]) -> Group:
         """Take steps until nothing is in flight."""
-        outputs: list[Records] = []
+        outputs: list[OutputRecords] = []
         resolved: bytes | None = None
         for _ in range(_STEPS_MAX):
             granted, found = self._step(messages)
             resolved = found or resolved
             feedback: list[ToShard] = []
             for item in self._processor.step(granted):
-                if isinstance(item, Told) and isinstance(item.message, Feedback):
+                if isinstance(item, ShardMessage) and isinstance(item.message, Feedback):
                     feedback.append(item.message)
                 else:
                     outputs.append(formatted(item, self._around.config.database))

@@ -10,7 +10,15 @@ from operator import itemgetter
 from typing import Protocol
 
 from streamydb.errors import InvariantViolation
-from streamydb.frames.blobs import Position, Scan, end_name, ends_at, first_name, key_named, size_of
+from streamydb.frames.blobs import (
+    KeyScan,
+    Position,
+    end_name,
+    ends_at,
+    first_name,
+    key_named,
+    size_of,
+)
 
 __all__ = ["OverlayValues", "ValuesSnapshot"]
 
@@ -68,8 +76,8 @@ class OverlayValues:
         found = self.load(at, keys) or []
         return [-1 if item is None else size_of(item) for item in found]
 
-    def scan(self, at: Position, wanted: Scan) -> list[tuple[bytes, bytes]] | None:
-        """Return the keys in a range with their encoded values, in order; see `Scan`."""
+    def scan(self, at: Position, wanted: KeyScan) -> list[tuple[bytes, bytes]] | None:
+        """Return the keys in a range with their encoded values, in order; see `KeyScan`."""
         self._require(at)
         return wanted.taken(self._merged(wanted.start, wanted.end))
 

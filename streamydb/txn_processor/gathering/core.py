@@ -47,13 +47,13 @@ class Gatherer:
         self._modules = modules
         self._rulings = rulings
 
-    def step(self, messages: Iterable[ToGatherer]) -> list[o.Records]:
+    def step(self, messages: Iterable[ToGatherer]) -> list[o.OutputRecords]:
         """Execute what is complete now; return records, feedback last.
 
         Raises:
             UnruledFaults, InvariantViolation: as `TransactionProcessor.step`.
         """
-        records: list[o.Records] = []
+        records: list[o.OutputRecords] = []
         gatherer = TransactionGatherer(self._blobs)
         stamps: set[tuple[str, int, int, int]] = set()
         for told in messages:
@@ -96,7 +96,7 @@ class Gatherer:
 
     def _feedback(
         self, finished: list[Finished], life: str, step: int, bytes_max: int, *, more: bool
-    ) -> Iterator[o.Records]:
+    ) -> Iterator[o.OutputRecords]:
         """Blocks for every shard that has something to release or to learn.
 
         ``more``: the shard that this partition belongs to shall make it go on.
@@ -120,7 +120,7 @@ class Gatherer:
                         rows=block.rows,
                         parts=block.parts,
                     )
-                    yield o.formatted(o.Told(told), self._config.database)
+                    yield o.formatted(o.ShardMessage(told), self._config.database)
 
 
 @dataclass(slots=True)
@@ -158,7 +158,7 @@ def _fill(blocks: list[_Block], seq: int, rows: list[Released], bytes_max: int) 
         block.size += size
 
 
-def _records(finished: list[Finished]) -> Iterator[o.Records]:
+def _records(finished: list[Finished]) -> Iterator[o.OutputRecords]:
     if not finished:
         return
     results = [(txn.id, txn.result) for txn in finished]
@@ -167,5 +167,5 @@ def _records(finished: list[Finished]) -> Iterator[o.Records]:
     for topic, rows in ((o.RESULTS, results), (o.CHANGES, changes), (o.DEAD_LETTERS, letters)):
         if rows:
             keys = Ragged.of([key for key, _ in rows])
-            yield o.Records(topic, keys, Ragged.of([value or b"" for _, value in rows]))
+            yield o.OutputRecords(topic, keys, Ragged.of([value or b"" for _, value in rows]))
     yield from o.workflow_records(joined(txn.workflow for txn in finished))

@@ -99,9 +99,9 @@ class Database:
         tables.close()
         self.granted.append([len(each.block()) for each in grants])
         for item in self.outputs(grants):
-            if isinstance(item, o.Rows) and isinstance(item.table, ResultRows):
+            if isinstance(item, o.OutputRows) and isinstance(item.table, ResultRows):
                 self.results += [json.loads(r) for r in format_results(item.table).tolist()]
-            elif isinstance(item, o.Told):
+            elif isinstance(item, o.ShardMessage):
                 self.feedback.append(item.message.block())
         self.peak = max(self.peak, tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
@@ -156,7 +156,7 @@ def test_large_reads_and_changes_are_formatted_in_blocks(tmp_path: Path) -> None
 
     def outputs(grants: list[ToExecutor]) -> Iterator[o.Output]:
         for item in TransactionProcessor(db.config, 1, 1).step(grants):
-            if isinstance(item, o.Rows):
+            if isinstance(item, o.OutputRows):
                 sizes.append(len(o.formatted(item, "db").values.data))
             yield item
 

@@ -200,7 +200,7 @@ def test_no_block_of_outputs_has_too_many_records(
     whole = list(o.outputs_of(outcome, spreads))
     monkeypatch.setattr(o, "ROWS_MAX", most)
     parts = list(o.outputs_of(outcome, spreads))
-    sizes = [len(item.table if isinstance(item, o.Rows) else item.keys) for item in parts]
+    sizes = [len(item.table if isinstance(item, o.OutputRows) else item.keys) for item in parts]
     assert sum(sizes) == 120 * 16 + 240 + 120
     assert max(sizes) == most
     assert told(parts) == told(whole)
@@ -234,7 +234,9 @@ def test_copies_of_a_result_count_in_blocks_as_it_does(monkeypatch: pytest.Monke
     assert told(parts) == told(whole)
 
 
-def told(items: list[o.Rows | o.Records]) -> dict[tuple[int, int], list[tuple[bytes, bytes]]]:
+def told(
+    items: list[o.OutputRows | o.OutputRecords],
+) -> dict[tuple[int, int], list[tuple[bytes, bytes]]]:
     """The records of each topic and formatting task, in order."""
     found: dict[tuple[int, int], list[tuple[bytes, bytes]]] = {}
     for item in items:
