@@ -56,9 +56,9 @@ def fed(
     `written` looks whether a key is there twice, once the keys are in order.
     """
     seqs, where = (plan.after + 1, plan.seq), {"plan": plan.number, "shard": at[0]}
-    found = Counter((part.proc, part.chunks) for part in told)
-    whole = {(proc, chunks) for (proc, chunks), count in found.items() if count == chunks}
-    complete = sorted(proc for proc, _ in whole) == sorted(plan.procs) and len(found) == len(whole)
+    counts = Counter((part.proc, part.chunks) for part in told)
+    whole = {(proc, chunks) for (proc, chunks), count in counts.items() if count == chunks}
+    complete = sorted(proc for proc, _ in whole) == sorted(plan.procs) and len(counts) == len(whole)
     _FEEDBACK.require(complete, "every chunk of every partition is there once", **where)
     writes.check(_FEEDBACK, seqs)
     verdicts.check(_FEEDBACK, seqs)
@@ -106,8 +106,8 @@ def granted(plan: OpenPlan, chunk: int, txns: GrantedTransactions, slots: SlotRo
 
 def applied(resolved: int, seq: int, *, in_flight: bool) -> None:
     """Require that nothing is called resolved before its feedback was applied."""
-    told = Seam("key_processor", HANDED_ON, "a resolved seq")
-    told.require(resolved <= seq and not in_flight, "it was applied", resolved=resolved, seq=seq)
+    seam = Seam("key_processor", HANDED_ON, "a resolved seq")
+    seam.require(resolved <= seq and not in_flight, "it was applied", resolved=resolved, seq=seq)
 
 
 def indexed(blobs: Sequence[Blob], last: int, digest: str) -> None:

@@ -89,12 +89,12 @@ class ShardDigests:
 
         ``times``: commit timestamps by seq, as far as they are known.
         """
-        found = close(self.state, self._shard, resolved, self._shards)
-        if not found:
+        digests = close(self.state, self._shard, resolved, self._shards)
+        if not digests:
             return None
-        tellers = (Teller(incarnation, times.get(digest.seq)) for digest in found)
-        told = zip(tellers, found, strict=True)
-        return DigestRecords.of([(teller.key(digest), _encode(digest)) for teller, digest in told])
+        tellers = (Teller(incarnation, times.get(digest.seq)) for digest in digests)
+        pairs = zip(tellers, digests, strict=True)
+        return DigestRecords.of([(teller.key(digest), _encode(digest)) for teller, digest in pairs])
 
     def audit(self, reason: str) -> None:
         """Compare the stored values with the digest.

@@ -165,15 +165,15 @@ class Removals:
 
     def _table(self, keys: Ragged, ends: Ints, timeline: Timeline) -> ChangeRows:
         keys = Ragged.of(keys.tolist())
-        found, rows = self._values.read(keys), timeline.at(ends)
+        values, rows = self._values.read(keys), timeline.at(ends)
         seqs = timeline.seq[rows]
-        lanes = item_lanes(found.of_keys(keys))
+        lanes = item_lanes(values.of_keys(keys))
         for place, (low, high) in zip(
             ((seqs - 1) // self._interval).tolist(), lanes.tolist(), strict=True
         ):
             known = self._sums.get(place, (0, 0))
             self._sums[place] = (known[0] - low) & _MASK, (known[1] - high) & _MASK
-        return removed(keys, found, timeline, rows)
+        return removed(keys, values, timeline, rows)
 
 
 class _EndedKeys(ColumnTable, frozen=True):

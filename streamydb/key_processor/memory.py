@@ -52,8 +52,8 @@ class MemoryValues:
 
     def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
         """Return how many bytes each encoded value has, -1 where absent; None when not ``at``."""
-        found = self.load(at, keys)
-        return None if found is None else [-1 if v is None else size_of(v) for v in found]
+        items = self.load(at, keys)
+        return None if items is None else [-1 if v is None else size_of(v) for v in items]
 
     def scan(self, at: Position, wanted: KeyScan) -> list[tuple[bytes, bytes]] | None:
         """The keys in a range with their encoded values; None when not ``at``."""

@@ -128,13 +128,13 @@ def merged(
 
 def parts_of(pieces: Iterable[Rows], bytes_max: int | None = None) -> Iterator[Rows]:
     """Pieces put together to parts of about ``bytes_max`` (None: BLOCK_BYTES_MAX) at most."""
-    most = limits.BLOCK_BYTES_MAX if bytes_max is None else bytes_max
+    bound = limits.BLOCK_BYTES_MAX if bytes_max is None else bytes_max
     gathered: list[Rows] = []
     size = 0
     for piece in pieces:
         for rows in slices(piece):
             own = int(sizes_of(rows).sum())
-            if gathered and size + own > most:
+            if gathered and size + own > bound:
                 yield type(gathered[0]).concat(gathered)
                 gathered, size = [], 0
             gathered.append(rows)

@@ -46,8 +46,8 @@ class OwnValues(NamedTuple):
         if self.timeline is None:
             return {}
         due = self.values.due(int(self.timeline.ts[-1]))
-        found = [(key, end) for part in due for end, key in part if key not in skip]
-        return dict(sorted(found))
+        keys = [(key, end) for part in due for end, key in part if key not in skip]
+        return dict(sorted(keys))
 
 
 class FoundRange(NamedTuple):
@@ -149,11 +149,11 @@ class RangeScanner:
         there may be.
         """
         keys = self._keys
-        found = keys[bisect_left(keys, bounds[0]) : bisect_left(keys, bounds[1])]
-        found = [key for key in found if self.ending[key] > self.begins_ms]
-        found.sort(key=self.ending.__getitem__, reverse=True)
+        covered = keys[bisect_left(keys, bounds[0]) : bisect_left(keys, bounds[1])]
+        covered = [key for key in covered if self.ending[key] > self.begins_ms]
+        covered.sort(key=self.ending.__getitem__, reverse=True)
         items, size = [], 0
-        for key in found[: limits.RANGE_KEYS_MAX + 1]:
+        for key in covered[: limits.RANGE_KEYS_MAX + 1]:
             item = self.values.items([key])[0]
             size += len(key) + len(item) - ENDING_HEAD_BYTES
             cut = size > limits.RESULT_BYTES_MAX or not read
@@ -198,10 +198,10 @@ def range_grants(released: ReleasedRecords, plan: Plan, own: OwnValues, bound: i
             break
         named = ranges.slot[starts[i] : starts[i + 1]].tolist()
         read = ranges.read[starts[i] : starts[i + 1]].tolist()
-        wanted = zip(map(ranges.bounds.__getitem__, named), read, strict=True)
-        found = scanner.serve(wanted)
+        requests = zip(map(ranges.bounds.__getitem__, named), read, strict=True)
+        parts = scanner.serve(requests)
         mine = chosen[int(plan.proc[i])]
-        spent += sum(each.cost for r, each in zip(named, found, strict=True) if r not in mine)
+        spent += sum(each.cost for r, each in zip(named, parts, strict=True) if r not in mine)
         mine.update(named)
     top = int(ranges.runs.max(initial=0)) + 1
     written = starts_of(np.bincount(ranges.interval[here], minlength=top))
@@ -221,14 +221,14 @@ def _table(rows: list[tuple[Bounds, FoundRange, int]], *, ends: bool) -> RangeRo
     one. ``ends``: keys may end.
     """
     return RangeRows(
-        np.array([found.keys for _, found, _ in rows], np.int64),
-        np.array([found.version for _, found, _ in rows], np.int64),
-        np.array([found.items is not None for _, found, _ in rows], np.uint8),
+        np.array([part.keys for _, part, _ in rows], np.int64),
+        np.array([part.version for _, part, _ in rows], np.int64),
+        np.array([part.items is not None for _, part, _ in rows], np.uint8),
         np.array([written for _, _, written in rows], np.int64),
         Ragged.of([start for (start, _), _, _ in rows]),
         Ragged.of([end for (_, end), _, _ in rows]),
-        _entries([found.items or () for _, found, _ in rows]),
-        _entries([found.ending for _, found, _ in rows]) if ends else None,
+        _entries([part.items or () for _, part, _ in rows]),
+        _entries([part.ending for _, part, _ in rows]) if ends else None,
     )
 
 

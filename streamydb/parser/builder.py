@@ -232,7 +232,7 @@ def _comparisons(check: r.Check) -> list[tuple[int, int]]:
         (p.R_VERSION_LE, check.version_le),
         (p.R_EXISTS, check.exists),
     )
-    return [(op, int(wanted)) for op, wanted in named if wanted is not _UNSET]
+    return [(op, int(operand)) for op, operand in named if operand is not _UNSET]
 
 
 def _bounds(check: r.Check) -> list[tuple[int, Any]]:

@@ -86,8 +86,8 @@ def route(
 
     ``last``: the last record of each partition among them. ``hashes``: as `LogRecords` has them.
     """
-    for shard, told in enumerate(messages_for(table, shards, last, hashes=hashes)):
-        yield Routed(shard, told)
+    for shard, message in enumerate(messages_for(table, shards, last, hashes=hashes)):
+        yield Routed(shard, message)
 
 
 def messages_for(
@@ -114,11 +114,11 @@ def parse_feedback(
             continue  # of any format: a rebuild with another release passes what the old one wrote
         require_format(header)
         try:
-            told = FEEDBACK.opened(header, stored)
+            message = FEEDBACK.opened(header, stored)
         except RecordError:
             continue
-        if told is not None:
-            yield from route_feedback(told, config.shards, offset, value)
+        if message is not None:
+            yield from route_feedback(message, config.shards, offset, value)
 
 
 def route_feedback(

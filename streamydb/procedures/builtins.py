@@ -30,12 +30,12 @@ def _each(machine: Machine, items: Any) -> Iterator[Any]:
 
 
 def _dict(machine: Machine, items: Any = (), **named: Any) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
+    items_made: dict[Any, Any] = {}
     for name, value in pairs(machine, items):
-        machine.found(found, name)
-        found[name] = value
-    machine.charge((len(found) + len(named)) // 4)
-    return {**found, **named}
+        machine.found(items_made, name)
+        items_made[name] = value
+    machine.charge((len(items_made) + len(named)) // 4)
+    return {**items_made, **named}
 
 
 def _enumerate(machine: Machine, items: Any, start: int = 0) -> list[Any]:
@@ -47,8 +47,8 @@ def _enumerate(machine: Machine, items: Any, start: int = 0) -> list[Any]:
 
 
 def _filter(machine: Machine, test: Any, items: Any) -> list[Any]:
-    found = machine.listed(items)
-    return [item for item in found if machine.tick() and (test(item) if test else item)]
+    listed = machine.listed(items)
+    return [item for item in listed if machine.tick() and (test(item) if test else item)]
 
 
 def _map(machine: Machine, function: Any, *items: Any) -> list[Any]:
@@ -85,9 +85,9 @@ def _short(machine: Machine, value: Any) -> Any:
 
 
 def _isinstance(machine: Machine, value: Any, kinds: Any) -> bool:
-    wanted = kinds if type(kinds) is tuple else (kinds,)
-    machine.charge(len(wanted) // 4)
-    types = [getattr(kind, "stands_for", None) for kind in wanted]
+    types_given = kinds if type(kinds) is tuple else (kinds,)
+    machine.charge(len(types_given) // 4)
+    types = [getattr(kind, "stands_for", None) for kind in types_given]
     if None in types:
         raise TypeError("isinstance takes int, float, bool, str, list, tuple, dict or set")
     return isinstance(value, tuple(types))  # type: ignore[arg-type]

@@ -37,16 +37,16 @@ def reading_constraints(records: TimedRecords, *, all_of_them: bool) -> TimedRec
         return records
     counts, keys = records.keys
     owner = np.repeat(np.arange(len(counts)), counts)
-    wanted = np.bincount(owner, keys.write, len(counts)) > 0
-    wanted[:first] = False
-    wanted[owner[_rows(keys)]] = False
-    rows = np.flatnonzero(wanted)
+    writing = np.bincount(owner, keys.write, len(counts)) > 0
+    writing[:first] = False
+    writing[owner[_rows(keys)]] = False
+    rows = np.flatnonzero(writing)
     if not len(rows):
         return records
     more = RecordKeys(np.zeros(1, np.uint8), np.array([_hash()], np.uint64), Ragged.of([_KEY]))
     order = np.insert(np.arange(len(keys)), np.cumsum(counts)[rows], len(keys))
     both = RecordKeys.concat([keys, more]).take(order)
-    return replace(records, keys=ChildRows(counts + wanted, both))
+    return replace(records, keys=ChildRows(counts + writing, both))
 
 
 def _first(records: TimedRecords) -> int | None:
@@ -59,8 +59,8 @@ def _first(records: TimedRecords) -> int | None:
 
 
 def _rows(keys: RecordKeys) -> Array:
-    found = np.flatnonzero(keys.hash == _hash())
-    return found[[keys.key[row] == _KEY for row in found.tolist()]]
+    rows = np.flatnonzero(keys.hash == _hash())
+    return rows[[keys.key[row] == _KEY for row in rows.tolist()]]
 
 
 @functools.cache

@@ -80,17 +80,17 @@ def enforce(
     if failed:
         return Enforced(errors.CONSTRAINT_VIOLATED, failed, None, {})
     released, claimed = _index_keys(constraints, writes)
-    wanted = [*released, *((write, name, key) for write, name, key in claimed)]
+    needed = [*released, *((write, name, key) for write, name, key in claimed)]
     grouped = _grouped(constraints, writes)
-    wanted = [each for each in wanted if each[2] not in locks]
-    wanted += [
+    needed = [each for each in needed if each[2] not in locks]
+    needed += [
         (write, rule.name, group.begin)
         for write, rule, group in grouped
         if write.before is None and group.bounds() not in named.bounds
     ]
-    missing = list(dict.fromkeys(key for _, _, key in wanted))
+    missing = list(dict.fromkeys(key for _, _, key in needed))
     if missing:
-        entries = [_entry("lock", write, None, key) for write, _, key in wanted]
+        entries = [_entry("lock", write, None, key) for write, _, key in needed]
         return Enforced(errors.UNDECLARED_KEY, entries[:FAILED_ENTRIES_MAX], missing[0], {})
     failed = _crowded(grouped, named)
     owners = {key: look(key)[0] for key in locks}
@@ -205,8 +205,8 @@ class Rules:
     @classmethod
     def of(cls, run: Run) -> Rules:
         """Those of an execution that begins."""
-        found = _with(run.keys, np.flatnonzero(run.keys.lengths() == len(_KEY)), _KEY)
-        return cls(run, int(found[0]) if len(found) else None)
+        rows = _with(run.keys, np.flatnonzero(run.keys.lengths() == len(_KEY)), _KEY)
+        return cls(run, int(rows[0]) if len(rows) else None)
 
     def concern(self, at: int) -> bool:
         """Return True if constraints apply to a transaction."""
@@ -225,25 +225,25 @@ class Rules:
         if value == self.known:
             return
         self.known = value
-        self.found = found = _constrained(_covered(run.keys, parse(value)), run.program)
+        self.found = mask = _constrained(_covered(run.keys, parse(value)), run.program)
         route = run.program.route[start:]
-        route[found[start:] & (route == BY_KERNEL)] = BY_PYTHON
+        route[mask[start:] & (route == BY_KERNEL)] = BY_PYTHON
 
 
 def _covered(keys: Ragged, constraints: Constraints) -> Mask:
     """Return the keys that a constraint holds for, as a mask; shape (keys,)."""
-    found = np.zeros(len(keys), np.bool_)
+    mask = np.zeros(len(keys), np.bool_)
     for prefix in {rule.prefix.encode() for rule in constraints.all}:
-        found |= _begins(keys, prefix)
-    found &= ~_begins(keys, b"$")
-    return found
+        mask |= _begins(keys, prefix)
+    mask &= ~_begins(keys, b"$")
+    return mask
 
 
 def _begins(keys: Ragged, prefix: bytes) -> Mask:
     rows = _with(keys, np.flatnonzero(keys.lengths() >= len(prefix)), prefix)
-    found = np.zeros(len(keys), np.bool_)
-    found[rows] = True
-    return found
+    mask = np.zeros(len(keys), np.bool_)
+    mask[rows] = True
+    return mask
 
 
 def _with(keys: Ragged, rows: npt.NDArray[np.int64], prefix: bytes) -> npt.NDArray[np.int64]:
@@ -259,6 +259,6 @@ def _constrained(slots: Mask, program: Program) -> Mask:
     owner = np.repeat(np.arange(n), np.diff(program.step_starts))
     updates = np.flatnonzero(steps["op"] >= p.FIRST_UPDATE)
     written = program.key_slot[program.key_starts[owner[updates]] + steps["key"][updates]]
-    found = np.zeros(n, np.bool_)
-    found[owner[updates[slots[written]]]] = True
-    return found
+    mask = np.zeros(n, np.bool_)
+    mask[owner[updates[slots[written]]]] = True
+    return mask

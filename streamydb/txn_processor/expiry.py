@@ -54,12 +54,12 @@ class Ending:
             return None
         own, ends = np.zeros((2, len(run.keys)), np.bool_)
         own[run.written] = True
-        found = cls(run, run.timeline, own, ends, np.zeros(len(run.txns), np.bool_))
+        ending = cls(run, run.timeline, own, ends, np.zeros(len(run.txns), np.bool_))
         for slot in np.flatnonzero(run.values.slots["tag"] == p.EXPIRING).tolist():
-            found.send(slot)
+            ending.send(slot)
         if in_ranges:
-            found.send_ranges()
-        return found
+            ending.send_ranges()
+        return ending
 
     def send(self, slot: int) -> None:
         """Send the transactions that touch a key to Python, which has an end from now on, and

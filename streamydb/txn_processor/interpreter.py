@@ -144,10 +144,10 @@ def _concluded(
         rules = parse(look(r.CONSTRAINTS_KEY)[0])
         if rules.all or txn.locks:
             named = NamedRanges(txn.ranges, lambda bounds: calls.see.seen(bounds).keys)
-            found = enforce(rules, _judged(after, look), txn.lock_keys, look, named)
-            if found.code is not None:
-                return _forbidden(Verdict(found.code, found.failed, reason=found.reason), size)
-            after = after | found.indexed
+            ruling = enforce(rules, _judged(after, look), txn.lock_keys, look, named)
+            if ruling.code is not None:
+                return _forbidden(Verdict(ruling.code, ruling.failed, reason=ruling.reason), size)
+            after = after | ruling.indexed
     writes = []
     for key, value in after.items():
         before = look(key)[0]
@@ -356,8 +356,8 @@ def _decompiled(run: Run, i: int) -> r.Transaction:
         elif op <= p.LAST_OF_RANGE:
             named = Range.of(p.operand_bounds(value or b""))
             check = checks.setdefault(int(step["index"]), r.Check(range=named))
-            wanted = int(step["low"])
-            setattr(check, _COMPARATORS[op], bool(wanted) if op == p.R_EXISTS else wanted)
+            count = int(step["low"])
+            setattr(check, _COMPARATORS[op], bool(count) if op == p.R_EXISTS else count)
         elif op == p.READ:
             reads.append(key)
         else:

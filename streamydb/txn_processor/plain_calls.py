@@ -88,8 +88,8 @@ class _Held(dict[int, bytes | None]):
         _, number, ref, tag, *_ = self._run.values.slots[slot_id].item()
         if tag == p.EXPIRING:
             raise _CarefullyError
-        found = self[slot_id] = self._run.value(tag, number, ref)
-        return found
+        value = self[slot_id] = self._run.value(tag, number, ref)
+        return value
 
     def read_all(self) -> None:
         """Read all slots, which costs less than one by one where most are asked for."""
@@ -250,18 +250,18 @@ class PlainCalls:
 
     def _module(self, procedure: str, deployed: bytes | None) -> Module | None:
         """Return the module of a procedure, as it is deployed; see `interpreter.current_module`."""
-        found: Module | None = self._current.get((procedure, deployed), _UNKNOWN)
-        if found is _UNKNOWN:
+        module: Module | None = self._current.get((procedure, deployed), _UNKNOWN)
+        if module is _UNKNOWN:
             named = r.Call(procedure)
-            found = interpreter.current_module(named, lambda _: (deployed, 0), self._modules)
-            self._current[procedure, deployed] = found
-        return found
+            module = interpreter.current_module(named, lambda _: (deployed, 0), self._modules)
+            self._current[procedure, deployed] = module
+        return module
 
     def _named(self, procedure: str) -> tuple[str, str]:
         """Return the key of the module of a procedure, and its name there."""
         module, _, name = procedure.partition(".")
-        found = self._names[procedure] = MODULES_PREFIX + module, name
-        return found
+        names = self._names[procedure] = MODULES_PREFIX + module, name
+        return names
 
     def _write(
         self, i: int, seq: int, ids: Mapping[str, int], writes: dict[str, bytes | None]

@@ -299,18 +299,18 @@ class GrantedRanges:
             place.fixed = joined([_part(row) for row in place.rows])
         if place.fixed.entries is None or not (len(place.slots) or place.ending):
             return place.fixed.entries
-        found = dict(place.fixed.entries)
+        entries = dict(place.fixed.entries)
         for at in np.flatnonzero(place.ends > run.now).tolist():
             row, number = place.ending[at]
             key, value = row.ends().key[number], row.ends().text[number]
             if not value:
                 return None
-            found[key.decode()] = value, int(place.versions[at])
+            entries[key.decode()] = value, int(place.versions[at])
         for slot in place.slots.tolist():
             version, number, ref, tag, *_ = run.values.slots[slot].item()
             if tag != p.ABSENT and not (tag == p.EXPIRING and number <= run.now):
-                found[run.keys[slot].decode()] = run.value(tag, number, ref), version
-        return found
+                entries[run.keys[slot].decode()] = run.value(tag, number, ref), version
+        return entries
 
 
 def is_of_range(ops: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:

@@ -63,12 +63,12 @@ def _short(
     seq, ts, part, off = position
     name = _text(id_.decode() or None)
     returned, reason = verdict.returned, verdict.reason
-    told = b"" if returned is None else b',"returned":' + returned
+    returned_field = b"" if returned is None else b',"returned":' + returned
     why = b"" if reason is None else b',"reason":' + _text(reason)
     return (
         b'{"id":%b,"seq":%d,"ts_ms":%d,"status":%b,"reads":{}%b,"failed":[],"code":%b%b,'
         b'"source":{"partition":%d,"offset":%d}}'
-        % (name, seq, ts, _text(status), told, _text(code), why, part, off)
+        % (name, seq, ts, _text(status), returned_field, _text(code), why, part, off)
     )
 
 

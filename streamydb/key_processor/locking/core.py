@@ -146,7 +146,7 @@ class SingleShard:
         meta.waits = 0 if came or not meta.unresolved else meta.waits + 1
         refuse_to_wait(meta.waits, meta.resolved)
         self._sorter.add(self._cache.records.of(inbox.records, meta.config.shards))
-        self._sorter.note_last(last for told in inbox.records for last in told.last)
+        self._sorter.note_last(last for records in inbox.records for last in records.last)
         if meta.role.hear(inbox.roles):
             meta.shown = (0, {})
         self._apply(inbox.released)
@@ -184,10 +184,10 @@ class SingleShard:
         messages: list[ToGatherer] = [*sweep.removals(self._values, meta.role.covered)]
         if bound > meta.told or sweep.keys:
             meta.told = max(meta.told, bound)
-            told = Swept(
+            notice = Swept(
                 meta.config.incarnation, self._shard, self._life.name, meta.history.steps, meta.told
             )
-            messages.append(told)
+            messages.append(notice)
         for message in messages:
             yield ShardOutput(self._shard, message, meta.seq, meta.ignored)
 
@@ -242,9 +242,9 @@ class SingleShard:
 
     def _digest(self) -> Iterator[ShardOutput[ToGatherer]]:
         incarnation = self._meta.config.incarnation
-        told = self._digests.over(self._meta.resolved, incarnation, self._digest_times)
-        if told is not None:
-            yield ShardOutput(self._shard, told, self._meta.seq, self._meta.ignored)
+        digests = self._digests.over(self._meta.resolved, incarnation, self._digest_times)
+        if digests is not None:
+            yield ShardOutput(self._shard, digests, self._meta.seq, self._meta.ignored)
 
     def _must_be_released(self, seq: int) -> None:
         if seq > self._meta.seq:
@@ -262,11 +262,11 @@ class SingleShard:
                 txn.chunks = [*txn.chunks, name]
             if part.chunks == 1 or sum(s == shard for s, _ in txn.chunks) == part.chunks:
                 txn.missing &= ~(1 << shard)
-        done, most = 0, len(meta.unresolved)
+        done, limit = 0, len(meta.unresolved)
         if meta.expires:
-            told = min(meta.swept.get(shard, 0) for shard in range(meta.config.shards))
-            most = max(0, min(most, told - meta.resolved))
-        while done < most and not meta.unresolved[done].missing:
+            swept = min(meta.swept.get(shard, 0) for shard in range(meta.config.shards))
+            limit = max(0, min(limit, swept - meta.resolved))
+        while done < limit and not meta.unresolved[done].missing:
             meta.resolved_ts = meta.unresolved[done].ts
             done += 1
             if (meta.resolved + done) % meta.config.digest_interval == 0:
@@ -299,15 +299,15 @@ class SingleShard:
         home = released.home.rows
         own = HomeIds.of(released, at_home)
         resolved = (self._meta.resolved, self._meta.resolved_ts)
-        found = self._repeats.find(own, self._meta.seq, resolved)
-        self._meta.repeats.update(found.original)
+        repeats = self._repeats.find(own, self._meta.seq, resolved)
+        self._meta.repeats.update(repeats.original)
         places = own.seq, own.ts_ms, own.partition, own.offset, own.kind
         columns = (column.tolist() for column in places)
         rows = zip(*columns, home.code.tolist(), home.id.tolist(), home.raw.tolist(), strict=True)
         silent = self._meta.role.is_silent(self._meta.seq)
         return {
             seq: Payload(
-                seq, ts, part, off, kind, code, found.kind.get(seq, 0), id_, raw, [], silent
+                seq, ts, part, off, kind, code, repeats.kind.get(seq, 0), id_, raw, [], silent
             )
             for seq, ts, part, off, kind, code, id_, raw in rows
         }
@@ -351,8 +351,8 @@ class SingleShard:
         left_out = self._left_out
         keys = [each for each in granted if is_key_lock(each[1]) and each not in left_out]
         names = Ragged.of([locked_name(lock) for _, lock in keys])
-        found, self._found = self._found or self._values.read(names), None
-        for (seq, lock), (value, version) in zip(keys, canonical_values(found), strict=True):
+        values, self._found = self._found or self._values.read(names), None
+        for (seq, lock), (value, version) in zip(keys, canonical_values(values), strict=True):
             self._send(self._granted(seq, lock, value, version))
         for (seq, lock), size in left_out.items():
             self._send(Granted(seq, lock, None, 0, size))
@@ -398,9 +398,9 @@ class SingleShard:
         names = Ragged.of([locked_name(free[i][1]) for i in at])
         ranged = any(is_range_lock(lock) for _, lock in free)
         if not self._meta.repeats and not ranged:
-            found = self._values.read_within(names, bound)  # not to the byte
-            if found is not None and int(found.text.lengths().sum()) <= bound:
-                self._found = found
+            values = self._values.read_within(names, bound)  # not to the byte
+            if values is not None and int(values.text.lengths().sum()) <= bound:
+                self._found = values
                 return len(free)
         sizes = np.array([limits.RESULT_BYTES_MAX * (seq in self._meta.repeats) for seq, _ in free])
         sizes[at] = self._values.sizes(names)
@@ -453,5 +453,5 @@ class SingleShard:
         meta.shown = (meta.resolved, offsets)
         if self._shard == 0:
             value = resolved_value(meta.resolved, meta.resolved_ts, offsets)
-            told = ResolvedRecord.of(value, silent=not meta.role.leads)
-            yield ShardOutput(0, told, -meta.resolved, meta.ignored)
+            record = ResolvedRecord.of(value, silent=not meta.role.leads)
+            yield ShardOutput(0, record, -meta.resolved, meta.ignored)

@@ -67,32 +67,32 @@ class Sweep:
     @classmethod
     def of(cls, meta: SingleMeta, values: ShardValues, locks: LockTable, bytes_max: int) -> Sweep:
         """Find what has ended by the last released record, and nobody waits for."""
-        found, size = cls(), 0
+        sweep, size = cls(), 0
         if not (meta.expires and meta.unresolved):
-            return found
+            return sweep
         ranges = locks.spans()
         for due in values.due(meta.unresolved[-1].ts):
             sizes = values.sizes(Ragged.of([key for _, key in due])).tolist()
             for (end, key), own in zip(due, sizes, strict=True):
                 place, name = place_of(meta, end), key_lock(key)
                 waits = name in locks.state or ranges.earlier(name, place.seq)
-                full = bool(found.keys) and (size + own > bytes_max or len(found.keys) >= _KEYS_MAX)
+                full = bool(sweep.keys) and (size + own > bytes_max or len(sweep.keys) >= _KEYS_MAX)
                 if waits or full:
-                    found.pending = min(found.pending or place.seq, place.seq)
+                    sweep.pending = min(sweep.pending or place.seq, place.seq)
                 else:
-                    found.keys.append(key)
-                    found.places.append(place)
+                    sweep.keys.append(key)
+                    sweep.places.append(place)
                     size += own
                 if full:
-                    return found
-        return found
+                    return sweep
+        return sweep
 
     def removals(self, values: ShardValues, covered: int) -> Iterator[KeyRemovals]:
         """Yield what is to be told of it: nothing of seqs that are ``covered``."""
-        told = [i for i, place in enumerate(self.places) if place.seq > covered]
-        if told:
-            keys = Ragged.of([self.keys[i] for i in told])
-            columns = zip(*(self.places[i] for i in told), strict=True)
+        rows = [i for i, place in enumerate(self.places) if place.seq > covered]
+        if rows:
+            keys = Ragged.of([self.keys[i] for i in rows])
+            columns = zip(*(self.places[i] for i in rows), strict=True)
             seq, ts, part, off = (np.array(column, np.int64) for column in columns)
             at = Timeline(ts, seq, part, off)
             yield KeyRemovals(removed(keys, values.read(keys), at, np.arange(len(keys))))

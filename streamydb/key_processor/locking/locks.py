@@ -286,11 +286,11 @@ def answer(values: ShardValues, lock: RangeLock, over: Container[bytes]) -> byte
     ``over``: keys that have ended before it.
     """
     scanner = RangeScanner(values, EitherKeys(over, set(lock.own)))
-    wanted = [
+    ranges = [
         ((locked_name(first), locked_name(last)), read)
         for (first, last), read in zip(lock.spans, lock.reads, strict=True)
     ]
-    return encode_list([_part(found) for found in scanner.serve(wanted)])
+    return encode_list([_part(part) for part in scanner.serve(ranges)])
 
 
 def _part(found: FoundRange) -> RangePart:

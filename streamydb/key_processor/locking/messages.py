@@ -114,10 +114,10 @@ def encode_list(items: list[Any]) -> bytes:
 def decode_list(data: bytes, kind: type[T]) -> list[T]:
     """Messages of one kind from bytes. Raises RecordError: they are not such messages."""
     try:
-        found: list[T] = _decoder(kind).decode(data)  # type: ignore[arg-type]
+        items: list[T] = _decoder(kind).decode(data)  # type: ignore[arg-type]
     except UNREADABLE as error:
         raise RecordError(f"not a list of {kind.__name__}: {error}") from error
-    return found
+    return items
 
 
 @lru_cache(maxsize=16)

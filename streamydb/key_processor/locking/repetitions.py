@@ -48,7 +48,7 @@ class Repeats:
         id0, id1 = np.where(valid, own.id0, 0), np.where(valid, own.id1, 0)
         last = self._ids.last_use(id0, id1, before).tolist()
         refused = untimely(own.deadline, own.ts_ms).tolist()
-        found = FoundRepeats()
+        repeats = FoundRepeats()
         fresh: dict[tuple[int, int], IdUse] = {}
         used = []
         keys = list(zip(id0.tolist(), id1.tolist(), strict=True))
@@ -65,14 +65,14 @@ class Repeats:
                     fresh[key] = row
                     used.append(i)
                 else:
-                    found.kind[seq] = refused[i]
+                    repeats.kind[seq] = refused[i]
                 continue
             same = use.payload == row.payload
-            found.kind[seq] = WINDOW_DUPLICATE if same else REUSED
+            repeats.kind[seq] = WINDOW_DUPLICATE if same else REUSED
             if same:
-                found.original[seq] = use.seq
+                repeats.original[seq] = use.seq
         self._ids.remember(own.used(np.array(used, np.int64)), before + 1, *resolved)
-        return found
+        return repeats
 
     def conclude(self, results: list[tuple[int, bytes]]) -> None:
         """Remember results (seq, record) that are not those of plain commits."""

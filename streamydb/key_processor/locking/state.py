@@ -152,17 +152,17 @@ class LockInbox:
     @classmethod
     def of(cls, messages: Iterable[ToSingleShard], meta: SingleMeta) -> LockInbox:
         """Sort messages; note in ``meta`` what feedback tells, and how much does not count."""
-        found = cls()
+        inbox = cls()
         for message in messages:
             if isinstance(message, LogRecords):
-                found.records.append(message)
+                inbox.records.append(message)
             elif isinstance(message, Role):
-                found.roles.append(message)
+                inbox.roles.append(message)
             elif isinstance(message, Audit):
-                found.audits.append(message)
+                inbox.audits.append(message)
             else:
-                found.take_feedback(message, meta)
-        return found
+                inbox.take_feedback(message, meta)
+        return inbox
 
     def take_feedback(self, told: ReleasedLocks | FinishedParts | Swept, meta: SingleMeta) -> None:
         """Take feedback, if it belongs to a step that was committed; else count it."""

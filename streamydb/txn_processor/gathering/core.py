@@ -56,14 +56,16 @@ class Gatherer:
         records: list[o.OutputRecords] = []
         gatherer = TransactionGatherer(self._blobs)
         stamps: set[tuple[str, int, int, int]] = set()
-        for told in messages:
-            if not isinstance(told, Locks):
-                known = passed_on(told, self._changes_partitions)
+        for message in messages:
+            if not isinstance(message, Locks):
+                known = passed_on(message, self._changes_partitions)
                 records += (o.formatted(each, self._config.database) for each in known)
                 continue
-            stamps.add((told.life, told.step, told.feedback_bytes_max, told.values_bytes_max))
-            checks.gathered(told.payloads, told.grants)
-            gatherer.add(told.payloads, told.grants)
+            stamps.add(
+                (message.life, message.step, message.feedback_bytes_max, message.values_bytes_max)
+            )
+            checks.gathered(message.payloads, message.grants)
+            gatherer.add(message.payloads, message.grants)
         if len(stamps) > 1:
             raise InvariantViolation(f"shards of one batch are in different steps: {stamps}")
         for life, step, bytes_max, values_max in stamps:
@@ -110,7 +112,7 @@ class Gatherer:
                     _fill(blocks, txn.seq, txn.releases[shard], bytes_max)
             for block in blocks:
                 if block.parts:
-                    told = ReleasedLocks(
+                    feedback = ReleasedLocks(
                         incarnation=self._config.incarnation,
                         shard=shard,
                         life=life,
@@ -120,7 +122,7 @@ class Gatherer:
                         rows=block.rows,
                         parts=block.parts,
                     )
-                    yield o.formatted(o.ShardMessage(told), self._config.database)
+                    yield o.formatted(o.ShardMessage(feedback), self._config.database)
 
 
 @dataclass(slots=True)

@@ -243,7 +243,7 @@ def _changes(
     """Return the changes of writes; ``over``: the values of keys that end at this place."""
     source = r.ChangeOrigin(CONNECTOR, database, payload.part, payload.off, payload.seq)
     name = payload.id.decode()
-    found: list[tuple[bytes, bytes | None]] = []
+    changes: list[tuple[bytes, bytes | None]] = []
     for index, write in enumerate(writes, start=1):
         before = over.get(write.key.encode(), write.before)
         change = r.Change(
@@ -256,10 +256,10 @@ def _changes(
             expires_ms=UNSET if (end := r.end_of(write.after)) is None else end,
         )
         key = write.key.encode()
-        found.append((key, r.encode_change(change)))
+        changes.append((key, r.encode_change(change)))
         if write.after is None:
-            found.append((key, None))
-    return found
+            changes.append((key, None))
+    return changes
 
 
 def _raw(value: bytes | None) -> Raw:
