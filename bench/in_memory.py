@@ -23,8 +23,8 @@ from streamydb.key_processor.process_cache import ProcessCache
 from streamydb.local.shard_files import LmdbValues
 from streamydb.parser.core import Routed, parse_feedback, parse_transactions
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.blocks import open_output, output_block
 from streamydb.txn_processor.core import TransactionProcessor
+from streamydb.txn_processor.outputs import open_output, output_block
 
 __all__ = ["EXECUTE", "FORMAT", "PARSE", "STAGES", "STEP", "InMemory", "Times"]
 

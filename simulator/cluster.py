@@ -44,9 +44,9 @@ from streamydb.planner import core as planning
 from streamydb.records import decode_marker, decode_result
 from streamydb.records.rulings import Fault, ReadBefore, Suspects, TooLate, UnruledFaults
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.blocks import open_output, output_block
 from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.gathering.core import Gatherer
+from streamydb.txn_processor.outputs import open_output, output_block
 from streamydb.verify.oracle.order import LogRecord
 
 __all__ = ["Checkpoint", "Cluster", "WrittenRecord"]

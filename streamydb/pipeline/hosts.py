@@ -58,10 +58,17 @@ from streamydb.pipeline.spool import (
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.sorter.state import LogEnd
-from streamydb.txn_processor.blocks import open_output, output_block, output_parts
 from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.gathering.core import Gatherer
-from streamydb.txn_processor.outputs import Output, OutputRecords, OutputRows, formatted
+from streamydb.txn_processor.outputs import (
+    Output,
+    OutputRecords,
+    OutputRows,
+    formatted,
+    open_output,
+    output_block,
+    output_parts,
+)
 
 BLOCK_SCHEMA: Final = "token INT, dest INT, seq BIGINT, block BINARY"
 GRANT_SCHEMA: Final = f"{BLOCK_SCHEMA}, ignored BIGINT, resolves STRING"

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streamydb.procedures.chance import Random
-from streamydb.procedures.meter import TEXT_PER_STEP
+from streamydb.procedures.meter import TEXT_PER_STEP, steps_of_find, steps_of_strip
 from streamydb.procedures.sets import OrderedSet
 from streamydb.procedures.texts import CHARACTERS_PER_STEP, SEARCHES, SHORT, pinned
-from streamydb.procedures.work import steps_of_find, steps_of_strip
 
 if TYPE_CHECKING:
     from streamydb.procedures.machine import Machine

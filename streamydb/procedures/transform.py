@@ -13,9 +13,8 @@ import copy
 from typing import Any, Final
 
 from streamydb.procedures.graph import BoundNames
-from streamydb.procedures.meter import TEXT_PER_STEP
+from streamydb.procedures.meter import SEARCHED_FREE, TEXT_PER_STEP
 from streamydb.procedures.weigher import handlers_in, may_delete, steps_of
-from streamydb.procedures.work import SEARCHED_FREE
 
 _OPERATORS: Final[dict[type[ast.operator], str]] = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Mod: "mod", ast.Pow: "power",
@@ -207,7 +206,8 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
-        return self._comprehended(node)
+        self._comprehended(node)
+        return node
 
     def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.expr:
         self._comprehended(node)
@@ -461,14 +461,13 @@ class _Rewriter(ast.NodeTransformer):
     def _visited(self, node: Any) -> Any:
         return self.visit(node)
 
-    def _comprehended(self, node: Any) -> Any:
+    def _comprehended(self, node: Any) -> None:
         """Rewrite the parts of a comprehension, which has names of its own."""
         loops = [part for each in node.generators for part in (each.target, each.iter, *each.ifs)]
         self.comprehensions.append(steps_of(node.elt, *loops))
         with self.bound.comprehended(node.generators):
             self.generic_visit(node)
         self.comprehensions.pop()
-        return node
 
     def _at_once(self, node: ast.Subscript, item: ast.Call) -> ast.expr:
         """Rewrite an item with a literal index: in a list, it needs no call of the machine."""

@@ -17,13 +17,12 @@ from streamydb import errors
 from streamydb import records as r
 from streamydb.errors import ValueRejected
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN, TTL_MS_MAX, VALUE_BYTES_MAX
-from streamydb.procedures.call_flow import Flow
+from streamydb.procedures.call_flow import Flow, SlidingWindow
 from streamydb.procedures.chance import Random
 from streamydb.procedures.data import canonical_of, decoded, name_of, unfit, value_of
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.meter import TEXT_PER_STEP
 from streamydb.procedures.methods import ATTRIBUTES, METHODS
-from streamydb.procedures.windows import SlidingWindow
 from streamydb.records.expiry import Expiring
 from streamydb.records.names import FLOWS_PREFIX, RESERVED, WINDOWS_PREFIX
 from streamydb.records.ranges import Bounds, Range, end_of_prefix

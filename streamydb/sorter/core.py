@@ -10,6 +10,7 @@ record is held back. So the order is a pure function of the log.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
@@ -21,11 +22,18 @@ from streamydb.errors import InvariantViolation
 from streamydb.frames import program as p
 from streamydb.frames.blobs import BlobStore
 from streamydb.frames.encoding import pack, unpack
-from streamydb.frames.record_rows import CompiledRecords, LastRead, ReleasedRecords, TimedRecords
-from streamydb.frames.table import chunk_bounds
+from streamydb.frames.hashing import KEY_SEED, hash_ragged
+from streamydb.frames.record_rows import (
+    CompiledRecords,
+    LastRead,
+    RecordKeys,
+    ReleasedRecords,
+    TimedRecords,
+)
+from streamydb.frames.table import Array, ChildRows, Ragged, chunk_bounds
 from streamydb.limits import PLAN_BYTES_MAX
+from streamydb.records import CONSTRAINTS_KEY
 from streamydb.sorter import checks
-from streamydb.sorter.declarations import declares, reading_constraints
 from streamydb.sorter.state import NEVER, HeldChunk, PartitionState, SorterState, joins_of
 
 _FOREVER: Final = 2**62
@@ -332,3 +340,57 @@ def first_position(part: tuple[int, CompiledRecords]) -> tuple[int, int]:
     """A key to sort by: the partition of such records, and their lowest offset."""
     partition, records = part
     return partition, int(records.offset.min())
+
+
+_KEY: Final = CONSTRAINTS_KEY.encode()
+
+
+def declares(records: TimedRecords) -> bool:
+    """Return True if one of the records changes the constraints."""
+    return _first(records) is not None
+
+
+def reading_constraints(records: TimedRecords, *, all_of_them: bool) -> TimedRecords:
+    """Return records in their order; those that write and follow a declaration read the key, too.
+
+    ``all_of_them``: a declaration was released before.
+    """
+    first = 0 if all_of_them else _first(records)
+    if first is None:
+        return records
+    counts, keys = records.keys
+    owner = np.repeat(np.arange(len(counts)), counts)
+    writing = np.bincount(owner, keys.write, len(counts)) > 0
+    writing[:first] = False
+    writing[owner[_rows(keys)]] = False
+    rows = np.flatnonzero(writing)
+    if not len(rows):
+        return records
+    more = RecordKeys(np.zeros(1, np.uint8), np.array([_hash()], np.uint64), Ragged.of([_KEY]))
+    order = np.insert(np.arange(len(keys)), np.cumsum(counts)[rows], len(keys))
+    both = RecordKeys.concat([keys, more]).take(order)
+    return replace(records, keys=ChildRows(counts + writing, both))
+
+
+def _first(records: TimedRecords) -> int | None:
+    if not (records.kind == p.GENERIC).any():
+        return None
+    counts, keys = records.keys
+    rows = _rows(keys)
+    written = rows[keys.write[rows] > 0]
+    return int(np.searchsorted(np.cumsum(counts), written[0], "right")) if len(written) else None
+
+
+def _rows(keys: RecordKeys) -> Array:
+    rows = np.flatnonzero(keys.hash == _hash())
+    return rows[[keys.key[row] == _KEY for row in rows.tolist()]]
+
+
+@functools.cache
+def _hash() -> np.uint64:
+    """Return the hash of the key.
+
+    Not at the import: a kernel computes it, and the compiler that loads kernels takes 30 MB of each
+    process that only imports this.
+    """
+    return np.uint64(hash_ragged(Ragged.of([_KEY]), KEY_SEED)[0])

@@ -20,7 +20,7 @@ from streamydb.parser.compile import compile_records
 from streamydb.planner.conflicts import _components, earlier_with_same_id
 from streamydb.planner.ranges import links_of, ranges_of
 from streamydb.records import Change, Transaction, decode, decode_change
-from streamydb.sorter.declarations import reading_constraints
+from streamydb.sorter.core import reading_constraints
 from streamydb.verify.oracle.order import released
 from streamydb.verify.oracle.steps import holds
 from tests.support.lives import Bank

@@ -46,7 +46,7 @@ from streamydb.records import (
 )
 from streamydb.records.control import LeaderClaim, decode_message, encode_message
 from streamydb.settings import Settings
-from streamydb.txn_processor.blocks import open_output
+from streamydb.txn_processor.outputs import open_output
 from tests.support.read_model import change
 from tests.unit.backup.test_snapshots import make
 
