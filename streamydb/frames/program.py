@@ -1,12 +1,9 @@
 """The instruction set into which a transaction is compiled.
 
 A transaction becomes a run of steps: its comparisons, its reads and its updates, in payload order,
-each on
-one of the transaction's keys. Steps hold integers and one operand text, so that a whole plan is a
-few
-columns and one kernel executes it. What does not fit (procedures, floats, lists) stays a payload,
-and the
-generic executor runs it against the same slots.
+each on one of the transaction's keys. Steps hold integers and one operand text, so that a whole
+plan is a few columns and one kernel executes it. What does not fit (procedures, floats, lists)
+stays a payload, and the generic executor runs it against the same slots.
 """
 
 from __future__ import annotations
@@ -73,37 +70,17 @@ HAS_HIGH: Final = 4
 # first).
 COMMITTED: Final = 0
 ABORT_CODES: Final = (
-    "",
-    errors.CHECK_FAILED,
-    errors.BOUND_VIOLATED,
-    errors.OVERFLOW,
-    errors.NOT_A_NUMBER,
-    errors.NOT_A_LIST,
-    errors.VALUE_TOO_LARGE,
-    errors.RESULT_TOO_LARGE,
-    errors.INTERNAL,
-    errors.UNKNOWN_PROCEDURE,
-    errors.PROCEDURE_ABORTED,
-    errors.PROCEDURE_ERROR,
-    errors.UNDECLARED_KEY,
-    errors.BUDGET_EXCEEDED,
-    errors.RESERVED_KEY,
-    errors.UNKNOWN_STREAM,
-    errors.NOT_THE_OWNER,
-    errors.FOLLOW_UP_REFUSED,
-    errors.BATCH_REPEATED,
-    errors.BATCH_EARLY,
-    errors.CONSTRAINT_VIOLATED,
-    errors.CONSTRAINT_REFUSED,
-    errors.VALUES_TOO_LARGE,
+    "", errors.CHECK_FAILED, errors.BOUND_VIOLATED, errors.OVERFLOW, errors.NOT_A_NUMBER,
+    errors.NOT_A_LIST, errors.VALUE_TOO_LARGE, errors.RESULT_TOO_LARGE, errors.INTERNAL,
+    errors.UNKNOWN_PROCEDURE, errors.PROCEDURE_ABORTED, errors.PROCEDURE_ERROR,
+    errors.UNDECLARED_KEY, errors.BUDGET_EXCEEDED, errors.RESERVED_KEY, errors.UNKNOWN_STREAM,
+    errors.NOT_THE_OWNER, errors.FOLLOW_UP_REFUSED, errors.BATCH_REPEATED, errors.BATCH_EARLY,
+    errors.CONSTRAINT_VIOLATED, errors.CONSTRAINT_REFUSED, errors.VALUES_TOO_LARGE,
     errors.RANGE_TOO_LARGE,
-)
+)  # fmt: skip
 _LATE_CODES: Final = (
-    errors.CALL_NOT_ALONE,
-    errors.RESERVED_ID,
-    errors.DEADLINE_PASSED,
-    errors.DEADLINE_TOO_FAR,
-)
+    errors.CALL_NOT_ALONE, errors.RESERVED_ID, errors.DEADLINE_PASSED, errors.DEADLINE_TOO_FAR,
+)  # fmt: skip
 REJECT_CODES: Final = (
     *(code for code in errors.REJECTED_CODES if code not in _LATE_CODES),
     errors.INTERNAL,
@@ -111,20 +88,16 @@ REJECT_CODES: Final = (
 )
 """Codes by the number that stands for them in blocks and states: new ones go to the end."""
 
-STEP: Final = np.dtype(
-    [
-        ("a", "<i8"),
-        ("low", "<i8"),
-        ("high", "<i8"),
-        ("key", "<i4"),
-        ("index", "<i4"),
-        ("op", "u1"),
-        ("flags", "u1"),
-        ("tag", "u1"),
-        ("pad", "u1"),
-        ("spare", "<i4"),
-    ]
-)
+
+def _structure(**columns: str) -> np.dtype[Any]:
+    """The dtype of rows with these columns, in order."""
+    return np.dtype(list(columns.items()))
+
+
+STEP: Final = _structure(
+    a="<i8", low="<i8", high="<i8", key="<i4", index="<i4", op="u1", flags="u1", tag="u1",
+    pad="u1", spare="<i4",
+)  # fmt: skip
 STEP_FORMAT: Final = "<qqqiiBBBBi"
 
 
@@ -145,51 +118,24 @@ _LENGTH: Final = struct.Struct("<i")
 
 
 # A value: what a key holds, or held before a write. `ref` points into the pool of texts.
-SLOT: Final = np.dtype(
-    [
-        ("version", "<i8"),
-        ("number", "<i8"),
-        ("ref", "<i8"),
-        ("tag", "u1"),
-        ("dirty", "u1"),
-        ("pad", "<i2"),
-        ("spare", "<i4"),
-    ]
+SLOT: Final = _structure(
+    version="<i8", number="<i8", ref="<i8", tag="u1", dirty="u1", pad="<i2", spare="<i4"
 )
 # A write in order: the value before and after.
-WRITE: Final = np.dtype(
-    [
-        ("txn", "<i4"),
-        ("slot", "<i4"),
-        ("before_number", "<i8"),
-        ("before_ref", "<i8"),
-        ("after_number", "<i8"),
-        ("after_ref", "<i8"),
-        ("before_tag", "u1"),
-        ("after_tag", "u1"),
-        ("pad", "<i2"),
-        ("spare", "<i4"),
-    ]
-)
+WRITE: Final = _structure(
+    txn="<i4", slot="<i4", before_number="<i8", before_ref="<i8", after_number="<i8",
+    after_ref="<i8", before_tag="u1", after_tag="u1", pad="<i2", spare="<i4",
+)  # fmt: skip
 # A value that was seen: by a read, or by a comparison or an update that failed (``kind``: by which;
 # ``index``: its position in the payload).
 SEEN_BY_ASSERT: Final = 0
 SEEN_BY_CHECK: Final = 1
 SEEN_BY_UPDATE: Final = 2
 SEEN_KINDS: Final = ("assert", "check", "update")
-SEEN: Final = np.dtype(
-    [
-        ("txn", "<i4"),
-        ("slot", "<i4"),
-        ("version", "<i8"),
-        ("number", "<i8"),
-        ("ref", "<i8"),
-        ("index", "<i4"),
-        ("kind", "u1"),
-        ("tag", "u1"),
-        ("pad", "<i2"),
-    ]
-)
+SEEN: Final = _structure(
+    txn="<i4", slot="<i4", version="<i8", number="<i8", ref="<i8", index="<i4", kind="u1",
+    tag="u1", pad="<i2",
+)  # fmt: skip
 
 
 NOT_A_DUPLICATE, PLAN_DUPLICATE, WINDOW_DUPLICATE, REUSED, TOO_LATE, TOO_FAR = 0, 1, 2, 3, 4, 5

@@ -5,7 +5,8 @@ Field order is the wire order. Values are embedded as the canonical bytes that t
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Callable
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -99,14 +100,9 @@ class _AnyResult(msgspec.Struct, gc=False):
     seq: int
 
 
-_encode = msgspec.json.Encoder().encode
+encode_result: Final[Callable[[Result], bytes]] = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Result).decode
 _decode_any = msgspec.json.Decoder(_AnyResult).decode
-
-
-def encode_result(result: Result) -> bytes:
-    """The record value of a result."""
-    return _encode(result)
 
 
 def decode_result(value: bytes) -> Result:

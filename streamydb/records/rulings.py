@@ -237,22 +237,11 @@ class Book:
 
 
 def fault_of(ruling: Ruling) -> Fault:
-    return Fault(
-        ruling.partition, ruling.offset, ruling.error, ruling.named, ruling.counted, ruling.shown
-    )
+    return Fault(*(getattr(ruling, name) for name in Fault._fields))
 
 
 def ruling_of(fault: Fault, log: str, epoch: int = 0) -> Ruling:
-    return Ruling(
-        log=log,
-        epoch=epoch,
-        partition=fault.partition,
-        offset=fault.offset,
-        error=fault.error,
-        named=fault.named,
-        counted=fault.counted,
-        shown=fault.shown,
-    )
+    return Ruling(log=log, epoch=epoch, **fault._asdict())
 
 
 class _RulingFields(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
