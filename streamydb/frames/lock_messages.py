@@ -143,14 +143,7 @@ class FinishedParts(Message, frozen=True, kw_only=True):
     @classmethod
     def of(cls, released: ReleasedLocks) -> FinishedParts:
         """Return what is told of locks that come back."""
-        return cls(
-            incarnation=released.incarnation,
-            shard=released.shard,
-            parts=released.parts,
-            life=released.life,
-            step=released.step,
-            ends=released.ends,
-        )
+        return cls(**{name: getattr(released, name) for name in cls.__struct_fields__})
 
 
 class Swept(Message, frozen=True):

@@ -278,16 +278,5 @@ class Token(Message, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, feedback: Feedback) -> Token:
-        return cls(
-            plan=feedback.plan,
-            incarnation=feedback.incarnation,
-            shard=feedback.shard,
-            proc=feedback.proc,
-            chunk=feedback.chunk,
-            chunks=feedback.chunks,
-            sizes=feedback.sizes,
-            made=feedback.made or 0,
-            fits=feedback.fits,
-            more=feedback.more,
-            ends=feedback.ends,
-        )
+        fields = {name: getattr(feedback, name) for name in cls.__struct_fields__}
+        return cls(**{**fields, "made": feedback.made or 0})

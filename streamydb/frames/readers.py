@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, get_args
 
 from streamydb.frames.lock_messages import FinishedParts, Locks, ReleasedLocks, Swept
 from streamydb.frames.messages import (
@@ -45,16 +45,8 @@ ToGatherer: TypeAlias = Locks | ResolvedRecord | DigestRecords | KeyRemovals | S
 FeedbackMessage: TypeAlias = Role | Audit | ValueSizes | Feedback | ReleasedLocks | Swept
 """The messages in the feedback topic."""
 
-TO_SHARD: Final = BlockReader[ToShard](LogRecords, Role, Audit, ValueSizes, Feedback, Token)
-TO_EXECUTOR: Final = BlockReader[ToExecutor](
-    Grant, ResolvedRecord, DigestRecords, KnownResults, KeyRemovals, Notice, Feedback, ValueSizes
-)
-TO_SINGLE_SHARD: Final = BlockReader[ToSingleShard](
-    LogRecords, Role, Audit, ReleasedLocks, FinishedParts, Swept
-)
-TO_GATHERER: Final = BlockReader[ToGatherer](
-    Locks, ResolvedRecord, DigestRecords, KeyRemovals, Swept
-)
-FEEDBACK: Final = BlockReader[FeedbackMessage](
-    Role, Audit, ValueSizes, Feedback, ReleasedLocks, Swept
-)
+TO_SHARD: Final = BlockReader[ToShard](*get_args(ToShard))
+TO_EXECUTOR: Final = BlockReader[ToExecutor](*get_args(ToExecutor))
+TO_SINGLE_SHARD: Final = BlockReader[ToSingleShard](*get_args(ToSingleShard))
+TO_GATHERER: Final = BlockReader[ToGatherer](*get_args(ToGatherer))
+FEEDBACK: Final = BlockReader[FeedbackMessage](*get_args(FeedbackMessage))

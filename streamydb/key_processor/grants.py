@@ -183,51 +183,6 @@ def _transactions(
     return base.cast(GrantedTransactions, **columns, **copies)
 
 
-@dataclass(slots=True, frozen=True)
-class GrantHeader:
-    """The facts of a plan that all its grants of one shard have in their headers.
-
-    ``alone``: the plan is one transaction. ``more``: one more partition whose feedback belongs to
-    the plan. ``members``: how many transactions each partition executes.
-    """
-
-    shard: int
-    plan: OpenPlan
-    shape: PlanShape
-    slots: OwnSlots
-    timeline: Timeline | None
-    left_out: int | None
-    silent: bool
-    alone: bool
-    more: int | None
-    members: list[int]
-
-    def messages(self, part: PartGrant) -> Iterator[Grant]:
-        """Yield what a partition is granted, in blocks."""
-        times = b"" if self.timeline is None else self.timeline.packed()
-        blocks = in_blocks(part.txns, part.slots, part.ranges)
-        for chunk, (txns, slots, ranges) in enumerate(blocks):
-            checks.granted(self.plan, chunk, txns, slots)
-            yield Grant(
-                plan=self.plan.name(),
-                shard=self.shard,
-                silent=self.silent,
-                feedback_bytes_max=self.shape.feedback_bytes_max,
-                alone=self.alone,
-                over=self.slots.omitted,
-                makes_max=makes_max(self.plan, self.shape),
-                times=times if chunk == 0 or self.alone else b"",
-                more=self.more,
-                left_out=self.left_out,
-                proc=part.proc,
-                members=self.members[part.proc],
-                chunk=chunk,
-                txns=txns,
-                slots=slots,
-                ranges=ranges,
-            )
-
-
 class _Places(ColumnTable, frozen=True):
     """The places and kinds of records, and the slots of their keys."""
 
@@ -312,20 +267,32 @@ class PlanGranter:
         grants = self.granter.grant(released, planned, slots, timeline, shape.values_bytes_max)
         emitted = self.known.first_turn(plan, grants.repeats, turn_bytes_max, silent=silent)
         self.withdrawals.keep(plan, released, grants.used)
-        header = GrantHeader(
-            self.shard,
-            plan,
-            shape,
-            slots,
-            timeline,
-            grants.left_out,
-            silent=silent,
-            alone=planned.size == 1,
-            more=partition_of(self.shard) if plan.turns > 1 else None,
-            members=np.bincount(planned.plan.proc, minlength=shards).tolist(),
-        )
+        times = b"" if timeline is None else timeline.packed()
+        members = np.bincount(planned.plan.proc, minlength=shards).tolist()
+        alone = planned.size == 1
         for part in grants.parts:
-            emitted += (meta.emit(part.proc, grant) for grant in header.messages(part))
+            blocks = in_blocks(part.txns, part.slots, part.ranges)
+            for chunk, (txns, rows, ranges) in enumerate(blocks):
+                checks.granted(plan, chunk, txns, rows)
+                grant = Grant(
+                    plan=plan.name(),
+                    shard=self.shard,
+                    silent=silent,
+                    feedback_bytes_max=shape.feedback_bytes_max,
+                    alone=alone,
+                    over=slots.omitted,
+                    makes_max=makes_max(plan, shape),
+                    times=times if chunk == 0 or alone else b"",
+                    more=partition_of(self.shard) if plan.turns > 1 else None,
+                    left_out=grants.left_out,
+                    proc=part.proc,
+                    members=members[part.proc],
+                    chunk=chunk,
+                    txns=txns,
+                    slots=rows,
+                    ranges=ranges,
+                )
+                emitted.append(meta.emit(part.proc, grant))
         return emitted
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,29 +14,9 @@ from streamydb.frames.sizes import Sizes, SizesState
 from streamydb.frames.table import Ragged
 from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues
-from streamydb.planner.core import SizedSlots, SlotSizes
+from streamydb.planner.core import SizedSlots
 
 Hashes = npt.NDArray[np.uint64]
-
-
-class ShardSizes(SlotSizes, Protocol):
-    """The sizes within one step."""
-
-    @property
-    def known(self) -> bool:
-        """Return True if a plan can be made: the sizes of all shards' first values are known."""
-
-    def hear(self, told: bytes) -> None:
-        """Take in the sizes of written values (`frames.sizes.tells`)."""
-
-    def hear_all(self, parts: Iterable[ValueSizes]) -> None:
-        """Take in what shards announce of all their values."""
-
-    def announcement(self) -> list[ValueSizes]:
-        """Return the sizes of the values here, for all shards, while `known` is False."""
-
-    def save(self) -> None:
-        """Put what has changed into the state."""
 
 
 class OwnSizes:
@@ -82,7 +62,7 @@ class SharedSizes:
 
     @property
     def known(self) -> bool:
-        """As `ShardSizes.known`."""
+        """Return True if a plan can be made: the sizes of all shards' first values are known."""
         return self._sizes.state.known
 
     def of(self, hashes: Hashes, _: Ragged, __: int) -> SizedSlots:
@@ -90,22 +70,26 @@ class SharedSizes:
         return SizedSlots(self._sizes.of(hashes))
 
     def hear(self, told: bytes) -> None:
-        """As `ShardSizes.hear`."""
+        """Take in the sizes of written values (`frames.sizes.tells`)."""
         self._sizes.hear(told)
 
     def hear_all(self, parts: Iterable[ValueSizes]) -> None:
-        """As `ShardSizes.hear_all`."""
+        """Take in what shards announce of all their values."""
         for part in parts:
             self._sizes.hear_from(part, self._meta.config.shards)
 
     def announcement(self) -> list[ValueSizes]:
-        """As `ShardSizes.announcement`; states of an earlier release lack the sizes."""
+        """Return the sizes of the values here, for all shards, while they are not known."""
         incarnation = self._meta.config.incarnation
         return [*self._sizes.announcement(self._values.pieces(), incarnation, self._shard)]
 
     def save(self) -> None:
-        """As `ShardSizes.save`."""
+        """Put what has changed into the state."""
         self._sizes.save()
+
+
+ShardSizes: TypeAlias = OwnSizes | SharedSizes
+"""The sizes within one step."""
 
 
 def sizes_of_shard(
