@@ -30,7 +30,6 @@ from streamydb.parser.scan import Scanned, scan
 from streamydb.records.names import FOLLOW_UP_PREFIX
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Place, Rulings, require_ruled
 
-_UNSET: Final = msgspec.UNSET
 _FOLLOW_UP: Final = FOLLOW_UP_PREFIX.encode()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator as op
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -78,12 +79,7 @@ def _holds(check: r.Check, value: bytes | None, version: int) -> bool:
     return all(_compare(actual, bound, test) for bound, test in tests if bound is not unset)
 
 
-_COMPARE: Final[tuple[Callable[[Any, Any], bool], ...]] = (
-    lambda a, b: a < b,
-    lambda a, b: a <= b,
-    lambda a, b: a > b,
-    lambda a, b: a >= b,
-)
+_COMPARE: Final[tuple[Callable[[Any, Any], bool], ...]] = (op.lt, op.le, op.gt, op.ge)
 
 
 def _compare(actual: Any, bound: Any, test: Callable[[Any, Any], bool]) -> bool:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -23,9 +22,10 @@ from streamydb import records as r
 from streamydb.constraints import Constraint, Constraints, parse
 from streamydb.frames import program as p
 from streamydb.frames.table import Ragged
-from streamydb.limits import FAILED_ENTRIES_MAX, FAILED_VALUE_BYTES_MAX
+from streamydb.limits import FAILED_ENTRIES_MAX
 from streamydb.records.expiry import ending, same
 from streamydb.records.ranges import Bounds, Range
+from streamydb.txn_processor.comparisons import failed_entry
 from streamydb.txn_processor.kernel import BY_KERNEL, BY_PYTHON, Program
 from streamydb.txn_processor.run import Run
 
@@ -182,11 +182,8 @@ def _index_keys(constraints: Constraints, writes: Sequence[Judged]) -> tuple[_In
 
 
 def _entry(check: str, write: Judged, value: bytes | None, key: str) -> dict[str, Any]:
-    too_long = value is not None and len(value) > FAILED_VALUE_BYTES_MAX
-    shown = None if value is None or too_long else msgspec.Raw(value)
     version = write.version if check == "constraint" else 0
-    entry = {"check": check, "index": write.place, "key": key, "value": shown, "version": version}
-    return entry | {"truncated": True} if too_long else entry
+    return failed_entry(check, write.place, key, value, version)
 
 
 _KEY: Final = r.CONSTRAINTS_KEY.encode()

@@ -234,11 +234,6 @@ def _execute_in_python(run: Run, i: int, given: Calls, *, too_much: bool) -> int
     return made
 
 
-def _context(given: Calls, place: Stamp, *, ruled: bool) -> interpreter.ExecutionContext:
-    """Return what the calls of one transaction may use. ``ruled``: it holds the rules' slot."""
-    return interpreter.ExecutionContext(given.modules, place, ruled, given.see)
-
-
 def _special_aborts(run: Run) -> None:
     fails = run.notes.fails[: run.notes.counts[FAILS]]
     bounds = np.searchsorted(fails["txn"], np.arange(len(run.txns) + 1))
@@ -324,17 +319,8 @@ def _emptied(slots: SlotRows, now: int) -> SlotRows:
     """
 
     def values(chosen: Array) -> ValueRows:
-        rows = slots.take(chosen)
-        return ValueRows(rows.tag, rows.number, rows.version, rows.text)
+        return slots.take(chosen).cast(ValueRows)
 
     left = only_system(slots.key, values, over_by(slots, now))
-    return SlotRows(
-        left.tag,
-        left.number,
-        left.version,
-        slots.slot,
-        slots.covered,
-        slots.written,
-        left.text,
-        slots.key,
-    )
+    columns = {"slot": slots.slot, "covered": slots.covered, "written": slots.written}
+    return left.cast(SlotRows, **columns, key=slots.key)
