@@ -33,6 +33,15 @@ _REST_BYTES: Final = 400
 """Of a result, without what it tells of values: id, places, names."""
 
 
+def result_of(ids: IdWindow, original: int, id_: bytes) -> bytes:
+    """The result of the finished transaction ``original``, whose id was ``id_``."""
+    result = ids.verdict(original)
+    if result is not None:
+        return result
+    use = ids.use(original)
+    return plain_result(id_, (original, use.ts_ms, use.partition, use.offset))
+
+
 class RepeatedResults:
     """The repeated results of one shard's plan within one step."""
 
@@ -86,15 +95,8 @@ class RepeatedResults:
         places = zip(*(column.tolist() for column in columns), strict=True)
         for i, (original, place) in enumerate(zip(rows.original.tolist(), places, strict=True)):
             if original != self._last[0]:
-                self._last = original, self._result(original, rows.id[i])
+                self._last = original, result_of(self._ids, original, rows.id[i])
             yield copy_of(self._last[1], place)
-
-    def _result(self, original: int, id_: bytes) -> bytes:
-        kept = self._ids.verdict(original)
-        if kept is not None:
-            return kept
-        use = self._ids.use(original)
-        return plain_result(id_, (original, use.ts_ms, use.partition, use.offset))
 
     def _sizes(self, originals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         each, at = np.unique(originals, return_inverse=True)

@@ -130,7 +130,7 @@ def outputs_of(
     keys_of: KeysOf,
 ) -> Outputs:
     """The records of a call that emitted ``emissions`` at ``place`` (seq, ts_ms, id).
-    Raises Refused: a follow-up cannot be made.
+    Raises FollowUpRefused: a follow-up cannot be made.
     """
     seq, ts_ms, name = place
     root = seq if batch is None else batch.id

@@ -16,7 +16,7 @@ from streamydb.frames.program import NOT_A_DUPLICATE, REUSED, WINDOW_DUPLICATE
 from streamydb.frames.value_rows import Verdicts
 from streamydb.key_processor.id_rows import HomeIds, IdUse, untimely
 from streamydb.key_processor.idwindow import IdWindow
-from streamydb.records.result import plain_result
+from streamydb.key_processor.repeats import result_of
 
 
 @dataclass(slots=True)
@@ -80,8 +80,4 @@ class Repeats:
 
     def verdict(self, id_: bytes, original: int) -> bytes:
         """The result of the finished transaction ``original``, whose id was ``id_``."""
-        result = self._ids.verdict(original)
-        if result is not None:
-            return result
-        use = self._ids.use(original)
-        return plain_result(id_, (original, use.ts_ms, use.partition, use.offset))
+        return result_of(self._ids, original, id_)
