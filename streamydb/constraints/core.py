@@ -185,7 +185,7 @@ def amended(current: bytes | None, wanted: bytes, seq: int) -> bytes | None:
         seq: the transaction's place.
 
     Raises:
-        Refused: it makes no sense; says why.
+        DeclarationRefused: it makes no sense; says why.
     """
     entries: dict[str, Any] = {} if current is None else msgspec.json.decode(current)
     ((what, content),) = msgspec.json.decode(wanted).items()

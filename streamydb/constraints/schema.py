@@ -108,7 +108,9 @@ _FALSE: Final = _Node({"false": True})
 
 
 def compile_schema(schema: Any) -> Schema:
-    """Compile a schema. Raises DeclarationRefused: it has a rule that is not known here, or is too large."""
+    """Compile a schema.
+    Raises DeclarationRefused: it has a rule that is not known here, or is too large.
+    """
     return Schema(_compile(schema, "", iter(range(SCHEMA_NODES_MAX)), 0))
 
 
