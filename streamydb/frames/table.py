@@ -188,10 +188,10 @@ class ColumnTable(msgspec.Struct, frozen=True, eq=False, rename=_STORED):
 
     def cast(self, table: type[Rows], **columns: Any) -> Rows:
         """The rows as another kind of table, whose fields are of here or among ``columns``."""
-        return table(*(
+        return table(*[
             columns[name] if name in columns else getattr(self, name)
             for name in table.__struct_fields__
-        ))  # fmt: skip
+        ])  # fmt: skip
 
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:
