@@ -368,20 +368,10 @@ def _decompiled(run: Run, i: int) -> r.Transaction:
 
 
 _COMPARATORS: Final = {
-    p.C_EQ: "eq",
-    p.C_NE: "ne",
-    p.C_VERSION: "version",
-    p.C_EXISTS: "exists",
-    p.C_LT: "lt",
-    p.C_LE: "le",
-    p.C_GT: "gt",
-    p.C_GE: "ge",
-    p.R_COUNT: "count",
-    p.R_COUNT_LE: "count_le",
-    p.R_COUNT_GE: "count_ge",
-    p.R_VERSION_LE: "version_le",
-    p.R_EXISTS: "exists",
-}
+    p.C_EQ: "eq", p.C_NE: "ne", p.C_VERSION: "version", p.C_EXISTS: "exists", p.C_LT: "lt",
+    p.C_LE: "le", p.C_GT: "gt", p.C_GE: "ge", p.R_COUNT: "count", p.R_COUNT_LE: "count_le",
+    p.R_COUNT_GE: "count_ge", p.R_VERSION_LE: "version_le", p.R_EXISTS: "exists",
+}  # fmt: skip
 
 
 def _update_of(step: npt.NDArray[Any], key: str, value: bytes | None) -> r.Update:
