@@ -108,23 +108,19 @@ class Builder:
 
     def refuse(self, id_: str, code: str, kept: bytes) -> None:
         """Add a record that will not be executed; ``kept``: see `fault`."""
-        self.kind.append(p.REJECTED)
-        self.ids.append(id_.encode())
-        self.deadlines.append((0, 0, 0))
-        self.code.append(_REJECT_INDEX[code])
-        self.raws.append(kept)
-        self.key_counts.append(0)
-        self.range_counts.append(0)
-        self.step_counts.append(0)
+        self._without_keys(p.REJECTED, id_.encode(), _REJECT_INDEX[code], kept)
 
     def marker(self, row: int, marker: r.Marker) -> None:
         """Add an epoch marker."""
         self.markers.append((row, marker.marker, marker.partitions))
-        self.kind.append(p.MARKER)
-        self.ids.append(b"")
+        self._without_keys(p.MARKER, b"", 0, b"")
+
+    def _without_keys(self, kind: int, id_: bytes, code: int, raw: bytes) -> None:
+        self.kind.append(kind)
+        self.ids.append(id_)
         self.deadlines.append((0, 0, 0))
-        self.code.append(0)
-        self.raws.append(b"")
+        self.code.append(code)
+        self.raws.append(raw)
         self.key_counts.append(0)
         self.range_counts.append(0)
         self.step_counts.append(0)
