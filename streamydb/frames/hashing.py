@@ -94,6 +94,13 @@ def shard_of(key: bytes, shards: int) -> int:
     return hash_bytes(key) % shards
 
 
+# Numbers that only this process knows: they place entries in its tables in memory.
+#
+# The hashes of keys and ids are public, so a client can make as many as it likes that want one
+# place in a table, and each would be looked for behind all others. Where a table puts an entry must
+# depend on something that no client knows. Nothing else may: what is found in a table, and in which
+# order its entries are numbered, is the same for all numbers, so no output and no state depends on
+# them.
 FACTOR: Final = np.uint64(secrets.randbits(64) | 1)
 """For hashes: the upper bits of the product are the place. Two of them meet no more often than by
 chance (Dietzfelbinger et al. 1997, "A reliable randomized algorithm for the closest-pair problem").

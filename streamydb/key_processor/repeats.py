@@ -113,6 +113,9 @@ def partition_of(shard: int) -> int:
     return limits.SHARDS_MAX + shard
 
 
+# A shard emits at most so many bytes of them in a micro-batch. When there are more, they take
+# *turns*: the plan stays in flight until the last one. Then the shard counts as one more partition
+# of the plan, and gives a chunk of feedback with each turn, so all shards wait for it.
 class KnownOutputs:
     """Emits the known outputs of one shard's plan within one step."""
 

@@ -137,6 +137,14 @@ class Pace(NamedTuple):
         return 4 * self.records if 4 * self.records < PLAN_RECORDS_MAX else 0
 
 
+# Choose how many records make one plan, by the bytes of the values that they touch.
+#
+# A plan is granted every value that it touches once. A large value costs again whenever another
+# transaction of the plan touches it, because it may come back in that one's result or change
+# record. A small one costs a share of that: the outputs are written in blocks, so they may be more
+# than is granted, but not without a bound. A value may be as large as the largest record that
+# writes it; what appends and calls leave behind can be larger, which only their execution shows
+# (`key_processor.withdrawals`).
 COPIED_BYTES = 4_096
 """A larger value costs again."""
 
@@ -202,6 +210,10 @@ def affordable(released: TimedRecords, plan: Plan, sizes: Ints, bound: int) -> i
     )
 
 
+# Every shard makes the same plan. Where there are more shards than cores, one process runs the
+# tasks of several shards one after the other, and the first of them plans for all. A plan is a pure
+# function of the records, so what is kept is only spared work: it is used if all that a plan
+# depends on is equal, array by array, and made anew otherwise.
 Planned: TypeAlias = tuple[Plan, Ints]
 """A plan, and for each transaction the one before with the same id."""
 

@@ -221,6 +221,9 @@ def _told(
         raise ValueError(f"{what}; it gets the arguments as a dict, and gives keys") from error
 
 
+# What is inserted is *staged* until a whole slide has come; then the window slides at once: staged
+# items become visible, old ones go. By number: a slide is so many items. By time: slides end at
+# multiples of the slide in commit time, and the window shows what was inserted in the size before.
 class SlidingWindow:
     """A window within one call."""
 

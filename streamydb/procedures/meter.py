@@ -201,6 +201,8 @@ class Meter:
         return value
 
 
+# Three things make a short operation long: a key that Python finds late in a dict, a text that it
+# looks for by comparing each place with each, and integers of thousands of bits.
 GAPS_PER_STEP: Final = 256
 """Gaps of deleted entries that one step passes over."""
 

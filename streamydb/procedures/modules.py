@@ -255,6 +255,9 @@ def _imported(machine: Machine, name: str) -> Any:
     return call
 
 
+# To execute a module's code for each call anew costs as much as a short procedure. Where nothing in
+# its namespace can change (`keeps_nothing`), the next call finds what the first one found, and is
+# charged the steps of the code as if it had been executed again.
 _KEPT: Final = 8
 """Workspaces that a module keeps: as many calls as run at a time in one process, about."""
 

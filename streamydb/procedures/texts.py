@@ -97,6 +97,8 @@ def require_known(text: str) -> str:
     return text
 
 
+# Python looks for the last place of a text, and for a character among many, by comparing each with
+# each. The results are those of Python.
 SHORT: Final = 64
 """Shorter texts are left to Python."""
 

@@ -342,6 +342,9 @@ def first_position(part: tuple[int, CompiledRecords]) -> tuple[int, int]:
     return partition, int(records.offset.min())
 
 
+# Before the first declaration of a log nothing reads it, so a database without constraints pays
+# nothing for them. The first record that writes the key is found in the total order, so every shard
+# finds the same one.
 _KEY: Final = CONSTRAINTS_KEY.encode()
 
 

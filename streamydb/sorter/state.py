@@ -89,6 +89,10 @@ def _first_naming(state: SorterState, partition: int, count: int, join: int | No
     return next((max(join, time) for named, time in known.named if named >= count), None)
 
 
+# A broker that loses power may lose the tail of the log although a checkpoint has read it. When the
+# log then grows past that position, records would be skipped without a trace. So each shard keeps
+# offset, append time and hash of the last record it read in each partition, and the first batch of
+# a start compares them with what the log holds now.
 class LogEnd(NamedTuple):
     """The last record of the log before the offset up to which a checkpoint has read a partition.
 

@@ -186,6 +186,10 @@ def _entry(check: str, write: Judged, value: bytes | None, key: str) -> dict[str
     return failed_entry(check, write.place, key, value, version)
 
 
+# A plan that has no key of the constraints, or an empty one, costs one look at the lengths of its
+# keys. Otherwise the slots that some prefix covers are found, column by column, and the
+# transactions that write one of them; all others stay in the kernel. That is done again after a
+# transaction that changes the constraints.
 _KEY: Final = r.CONSTRAINTS_KEY.encode()
 Mask = npt.NDArray[np.bool_]
 
