@@ -29,8 +29,7 @@ RESULTS: Final = (
 )
 """Results; the place is that of the record in the log, `duplicate_of` the seq it repeats."""
 
-DIGESTS: Final = "rows bigint, total binary"
-"""Digests of parts."""
+DIGESTS: Final = "rows bigint, total binary"  # digests of parts
 
 _EVENTS: Final = pa.schema(
     [
