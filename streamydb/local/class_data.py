@@ -26,9 +26,7 @@ from streamydb.local.java import find_java
 TRAINING = "STREAMYDB_CLASS_DATA_TRAINING"
 """Names the folder into which the JVMs write their archives as they end, while they are made."""
 
-_CACHES_SINCE = 25
-"""The first Java that writes an ahead-of-time cache in one run."""
-
+_CACHES_SINCE = 25  # the first Java that writes an ahead-of-time cache in one run
 _IN_PLACE = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
 """Map an archive at the address that it was written for.
 

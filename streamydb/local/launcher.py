@@ -30,9 +30,7 @@ LOGS_KEPT_MAX: Final = 5
 
 LINES_SHOWN: Final = 15
 
-LOG_BYTES_MAX: Final = 64 << 20
-"""How long a log may get while its process runs."""
-
+LOG_BYTES_MAX: Final = 64 << 20  # how long a log may get while its process runs
 OUTPUT: Final = "STREAMYDB_OUTPUT"
 """Names the log of a process that is to keep it short itself, as nobody else watches it."""
 
@@ -110,12 +108,8 @@ _PROC: Final = Path("/proc")
 _START_TICKS: Final = 19
 """Index of a process's start among the fields of its `stat` that follow its name."""
 
-GRACE_S: Final = 60.0
-"""How long a process has to end by itself, in seconds."""
-
-GROUP_WAIT_S_MAX: Final = 10.0
-"""How long a process may take to go after SIGKILL, in seconds."""
-
+GRACE_S: Final = 60.0  # how long a process has to end by itself, in seconds
+GROUP_WAIT_S_MAX: Final = 10.0  # how long a process may take to go after SIGKILL, in seconds
 _LOOK_S: Final = 0.02
 _POLL_S: Final = 0.05
 
@@ -206,7 +200,6 @@ class LocalProcess:
 
     @property
     def alive(self) -> bool:
-        """True if it runs."""
         return self._popen.poll() is None
 
     @property

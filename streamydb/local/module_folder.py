@@ -86,7 +86,6 @@ def _compiled(name: str, text: bytes, path: Path) -> Module:
 
 
 def file_name(module: str, digest: str) -> str:
-    """Return the name of the file of a version."""
     return f"{module}.{digest.removeprefix('sha256:')}.py"
 
 

@@ -49,7 +49,6 @@ class ProcessRecord(msgspec.Struct, frozen=True):
 
     @property
     def birth(self) -> Birth:
-        """The beginning of the process."""
         return Birth(self.created_s, self.since_boot)
 
 
@@ -196,12 +195,10 @@ def _contained(pid: int) -> bool:
 
 
 def log_path(folder: Path, name: str) -> Path:
-    """Return the file of the output of the process of this name."""
     return folder / "logs" / f"{name}.log"
 
 
 def record_path(folder: Path, name: str) -> Path:
-    """Return the file that records the process of this name."""
     return folder / "run" / f"{name}.json"
 
 

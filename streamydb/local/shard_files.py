@@ -223,7 +223,6 @@ class LmdbSnapshot:
         return cls(folder) if (folder / "values" / "data.mdb").exists() else None
 
     def close(self) -> None:
-        """End the snapshot."""
         self._txn.abort()
 
     def position(self) -> Position:
@@ -236,7 +235,6 @@ class LmdbSnapshot:
         return None if base is None else bytes(base)
 
     def load(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the encoded values of keys, None where absent."""
         get = self._txn.get
         return [get(key) for key in keys]
 
@@ -326,7 +324,6 @@ class FileIdTables:
         self._own = {}
 
     def get(self, name: str) -> npt.NDArray[Any] | None:
-        """A table; None when there is none."""
         if self._own is not None:
             return self._own.get(name)
         path = self._path(name)
@@ -368,7 +365,6 @@ class FileIdTables:
         return [path.stem for path in there]
 
     def drop(self, name: str) -> None:
-        """Remove a table, if it is there."""
         if self._own is not None:
             self._own.pop(name, None)
             return

@@ -16,9 +16,7 @@ from streamydb.local.broker import config
 from streamydb.local.broker.embedded import EmbeddedBroker
 from streamydb.local.broker.ports import free_port
 
-CLUSTER_BROKERS: Final = 3
-"""Brokers of a cluster: the fewest of which one may be lost."""
-
+CLUSTER_BROKERS: Final = 3  # brokers of a cluster: the fewest of which one may be lost
 _IDENTITY: Final = b"three-brokers-of"
 
 
@@ -75,7 +73,6 @@ class EmbeddedCluster:
 
     @property
     def bootstrap(self) -> str:
-        """The addresses of all members, for clients."""
         return ",".join(broker.bootstrap for broker in self.brokers.values())
 
     @property
