@@ -21,9 +21,7 @@ from streamydb.records import Marker, decode_marker
 from streamydb.records.rulings import Rulings
 from streamydb.sorter.state import PartitionState
 
-FORMAT: Final = 1
-"""Version of these files; raised when an older program would misread them."""
-
+FORMAT: Final = 1  # version of these files; raised when an older program would misread them
 _MAGIC: Final = b"SDBB"
 _HEAD: Final = struct.Struct("<4sIQ")
 _SUM_BYTES: Final = 16
@@ -71,8 +69,7 @@ _SEGMENT_BYTES: Final = 16 << 20
 _SEGMENT_ROWS: Final = 200_000
 
 Ints = npt.NDArray[np.int64]
-Row = tuple[int, int, bytes | None, bytes | None]
-"""A record: offset, append time (ms), key, value."""
+Row = tuple[int, int, bytes | None, bytes | None]  # a record: offset, append time (ms), key, value
 
 
 class Piece(NamedTuple):

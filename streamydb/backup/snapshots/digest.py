@@ -41,11 +41,9 @@ class RowsDigest:
         self.rows += 1
 
     def merge(self, others: Iterable[RowsDigest]) -> RowsDigest:
-        """The digest of these rows and those of others."""
         parts = [self, *others]
         total = sum(part.total for part in parts) % _MODULUS
         return RowsDigest(sum(part.rows for part in parts), total)
 
     def hex(self) -> str:
-        """The digest as 32 hexadecimal digits."""
         return format(self.total, "032x")

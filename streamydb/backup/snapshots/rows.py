@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS: Final = 4_096
 COLUMNS: Final = ["key", "value", "version", "ts_ms", "txn_id", "expires_ms"]
-_ALWAYS: Final = 5
-"""So many columns, the first ones, have no nulls."""
+_ALWAYS: Final = 5  # so many columns, the first ones, have no nulls
 
 
 class SnapshotRow(NamedTuple):
@@ -57,11 +56,7 @@ def read_rows(folder: Path | str, manifest: SnapshotManifest) -> Iterator[list[S
 
 
 def require_whole(folder: Path | str, manifest: SnapshotManifest) -> None:
-    """Read all rows, and keep none.
-
-    Raises:
-        SnapshotError: as `read_rows`.
-    """
+    """Read all rows, and keep none. Raises SnapshotError: as `read_rows`."""
     for _ in read_rows(folder, manifest):
         pass
 
