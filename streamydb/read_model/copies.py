@@ -15,8 +15,7 @@ from streamydb.local.file_lock import scratch, sync
 if TYPE_CHECKING:
     from streamydb.read_model.model import ReadModel
 
-_SHARED: Final = 0o777
-"""Facades of other users read it, as far as the process's mask lets them."""
+_SHARED: Final = 0o777  # facades of other users read it, as far as the process's mask lets them
 
 
 def copy_to(model: ReadModel, folder: Path) -> None:

@@ -48,7 +48,14 @@ def load(
             model.store.preload(batch)
             count += len(batch)
             progress(count, manifest.rows)
-        model.store.begin_at(_reached(manifest), manifest.seq, manifest.ts_ms)
+        # As if the changes had been read up to the snapshot.
+        parts = {
+            number: PartitionProgress(
+                tail.position, ResolvedPoint(manifest.seq, manifest.ts_ms, tail.offsets)
+            )
+            for number, tail in manifest.changes.items()
+        }
+        model.store.begin_at(TopicProgress(manifest.topic, parts), manifest.seq, manifest.ts_ms)
 
 
 def _rows(snapshot: Path | str, manifest: SnapshotManifest) -> Iterator[list[bytes]]:
@@ -59,14 +66,3 @@ def _rows(snapshot: Path | str, manifest: SnapshotManifest) -> Iterator[list[byt
             pack_row(row.key, row.version, row.ts_ms, row.txn_id, row.value, row.expires_ms or 0)
             for row in batch
         ]
-
-
-def _reached(manifest: SnapshotManifest) -> TopicProgress:
-    """As if the changes had been read up to the snapshot."""
-    parts = {
-        number: PartitionProgress(
-            tail.position, ResolvedPoint(manifest.seq, manifest.ts_ms, tail.offsets)
-        )
-        for number, tail in manifest.changes.items()
-    }
-    return TopicProgress(manifest.topic, parts)
