@@ -183,8 +183,7 @@ _LOOK_S: Final = 5.0
 IDLE_LOOKS: Final = 3
 """So many looks after the last transaction the heap is collected: then 10 to 15 s have passed."""
 
-_GROWN_MB: Final = 64
-"""A heap that has grown by less since the last time is left alone."""
+_GROWN_MB: Final = 64  # a heap that has grown by less since the last time is left alone
 
 
 _COLLECT: Final = """
@@ -274,8 +273,7 @@ class IdleHeap(Background):
                 return
 
 
-SAMPLE_S: Final = 5.0
-"""How often Kafka is asked."""
+SAMPLE_S: Final = 5.0  # how often Kafka is asked
 
 
 class LogSampler(Background):
@@ -320,11 +318,7 @@ class LogSampler(Background):
             self._stop.wait(SAMPLE_S)
 
     def _sample(self, admin: KafkaAdministrator) -> None:
-        """Ask once.
-
-        Raises:
-            StreamyError: Kafka does not answer.
-        """
+        """Ask once. Raises StreamyError: Kafka does not answer."""
         topics = cluster(admin).topics
         counts = {
             name: range(count_partitions(topics.get(name)))

@@ -25,9 +25,7 @@ from pyspark.sql import SparkSession
 
 from streamydb.errors import StreamyError
 
-_OUT_OF_MEMORY: Final = 52
-"""Exit code of Spark when Java's heap is used up."""
-
+_OUT_OF_MEMORY: Final = 52  # exit code of Spark when Java's heap is used up
 _SIGNALLED: Final = 128
 
 
@@ -55,11 +53,7 @@ class EarlyJvm:
     """
 
     def __init__(self, home: Path, settings: Mapping[str, str]) -> None:
-        """Start it; it ends with this process.
-
-        Raises:
-            OSError: there is no process.
-        """
+        """Start it; it ends with this process. Raises OSError: there is no process."""
         self.settings = settings
         self._folder = Path(tempfile.mkdtemp(prefix="streamydb-jvm-"))
         atexit.register(shutil.rmtree, self._folder, ignore_errors=True)

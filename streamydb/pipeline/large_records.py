@@ -77,7 +77,10 @@ def with_room(config: PipelineConfig) -> PipelineConfig:
     if record is None:
         config.large_record.unlink(missing_ok=True)
         return config
-    settings = _spark_settings(config, record)
+    settings = _given(config)
+    heaps = {name: f"{max(record.heap_mb, _megabytes(settings[name]))}m" for name in _HEAPS}
+    # Arrow's batches are bounded in bytes: 500 such records would be gigabytes.
+    settings = {**heaps, "spark.sql.execution.arrow.maxBytesPerBatch": str(_GATHERED_BYTES)}
     log.warning(
         "room for the record at partition %d, offset %d of the log, which has %s bytes unpacked: "
         "a heap of %s", record.partition, record.offset, f"{record.size:,}", settings[_HEAPS[0]],
@@ -164,16 +167,6 @@ def _known(config: PipelineConfig) -> LargeRecord | None:
     topic = TopicNames(config.settings.database).transactions
     read = _read(config.checkpoint, topic).get(record.partition, 0)
     return record if read <= record.offset else None
-
-
-def _spark_settings(config: PipelineConfig, record: LargeRecord) -> dict[str, str]:
-    """Return Spark's settings for a start that is to pass a record on.
-
-    Arrow's batches are bounded in bytes: 500 such records would be gigabytes.
-    """
-    settings = _given(config)
-    heaps = {name: f"{max(record.heap_mb, _megabytes(settings[name]))}m" for name in _HEAPS}
-    return {**heaps, "spark.sql.execution.arrow.maxBytesPerBatch": str(_GATHERED_BYTES)}
 
 
 def _given(config: PipelineConfig) -> dict[str, str]:

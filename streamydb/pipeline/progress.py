@@ -177,16 +177,13 @@ class ProgressListener(StreamingQueryListener):
 
     @property
     def _jlistener(self) -> Any:
-        """The object that Spark calls."""
         jvm: Any = SparkContext._jvm  # noqa: SLF001 - as PySpark's listeners do
         return jvm.PythonStreamingQueryListenerWrapper(self)
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: ARG002, N802
-        """Note the start."""
         log.info("query started")
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """Note a batch."""
         self.note(event.progress().json())
 
     def note(self, text: str) -> None:
@@ -241,7 +238,6 @@ class ProgressListener(StreamingQueryListener):
         )
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: ARG002, N802
-        """Note that nothing is left to be read."""
         self._status.update(lag=0, input_per_s=0.0)
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
@@ -287,13 +283,11 @@ class PartReports:
         self._gear: GearStatus | None = None
 
     def show(self, view: StandbyReport) -> None:
-        """Tell the part of the micro-batch gear."""
         with self._lock:
             self._part = view
             self._show_part(view)
 
     def show_gear(self, view: GearStatus) -> None:
-        """Tell which gear leads."""
         metrics = self._metrics.gears
         with self._lock:
             before, self._gear = self._gear, view

@@ -59,8 +59,7 @@ _PIECE_FETCH_BYTES: Final = 2 << 20
 """Of such a piece so much is fetched at once. What is fetched beyond its end is fetched in vain, as
 another task reads on from there."""
 
-_FEEDBACK_SHARDS: Final = 4
-"""The feedback of so many shards is read by one task."""
+_FEEDBACK_SHARDS: Final = 4  # the feedback of so many shards is read by one task
 
 _SINK_OPTIONS: Final = {
     "kafka.acks": "all",
