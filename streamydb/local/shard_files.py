@@ -156,7 +156,10 @@ class LmdbValues:
             if self._position(txn) != expected:
                 return False
             if txn.stat(self._ends)["entries"]:
-                self._forget_ends(txn, [*(key for key, _ in puts), *deletes])
+                for key in [*(key for key, _ in puts), *deletes]:
+                    item = txn.get(key)
+                    if item is not None and ends_at(item) is not None:
+                        txn.delete(end_name(key, item), db=self._ends)
             if ends:
                 txn.cursor(self._ends).putmulti([(name, b"") for name in ends])
             txn.cursor().putmulti(puts)
@@ -191,13 +194,6 @@ class LmdbValues:
         with self._env.begin(self._about) as txn:
             base = txn.get(_BASE, db=self._about)
             return None if base is None else bytes(base)
-
-    def _forget_ends(self, txn: lmdb.Transaction, keys: list[bytes]) -> None:
-        """Take the names of keys that are written out of the index."""
-        for key in keys:
-            item = txn.get(key)
-            if item is not None and ends_at(item) is not None:
-                txn.delete(end_name(key, item), db=self._ends)
 
     def _position(self, txn: lmdb.Transaction) -> Position:
         return _position_in(txn, self._about)
