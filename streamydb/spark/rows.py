@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from streamydb.backup.snapshots.digest import RowsDigest
+from streamydb.backup.snapshots.rows import RowsDigest
 from streamydb.errors import RecordError
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.records import Change, Duplicate, Resolved, Result, decode_result, is_strange_result
