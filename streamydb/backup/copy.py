@@ -154,10 +154,10 @@ def _take(
     return BackupReport(last.seq, last.ts_ms, copied, last.keys, last.digest, resolved, verified)
 
 
-def config_of(manifest: BackupManifest, incarnation: str = "replay") -> ShardConfig:
+def config_of(manifest: BackupManifest) -> ShardConfig:
     return ShardConfig(
         manifest.database,
-        incarnation,
+        "replay",
         manifest.shards,
         manifest.partitions,
         manifest.id_window,

@@ -80,12 +80,12 @@ def shorten(log: Path, bytes_max: int = LOG_BYTES_MAX) -> None:
     os.truncate(log, 0)
 
 
-def tail(path: Path, lines_max: int = 20, bytes_max: int = 65_536) -> list[str]:
+def tail(path: Path, lines_max: int = 20) -> list[str]:
     """Return the last lines of a log; none if the file is absent."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - bytes_max))
+            file.seek(max(0, size - 65_536))
             text = file.read().decode("utf-8", "replace")
     except FileNotFoundError:
         return []
