@@ -107,14 +107,11 @@ class GrowthWatch(Background):
         admin = administrator(self._connection)
         while self.failure is None and not self._stop.wait(_GROWTH_S):
             with suppress(KafkaException, TopicsError):  # Kafka is away: it is asked again
-                self._look(admin)
-
-    def _look(self, admin: KafkaAdministrator) -> None:
-        topic_id, present = identity_of(admin, self._topic, request_timeout=_ANSWER_S)
-        if topic_id != self._known:
-            self.failure = self._made_anew(topic_id)
-        elif present > self._partitions:
-            self.failure = str(changes_grew(self._topic, self._partitions, present))
+                topic_id, present = identity_of(admin, self._topic, request_timeout=_ANSWER_S)
+                if topic_id != self._known:
+                    self.failure = self._made_anew(topic_id)
+                elif present > self._partitions:
+                    self.failure = str(changes_grew(self._topic, self._partitions, present))
 
 
 KEPT_MS: Final = 86_400_000

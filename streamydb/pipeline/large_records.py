@@ -113,11 +113,13 @@ def note(config: PipelineConfig) -> str | None:
     except (StreamyError, ReadingError, KafkaException, OSError) as error:
         log.info("whether a large record was being read is not known: %s", error)
         return None
+    # `spark-submit` starts the JVM before us.
+    by_hand = f" (here: `spark-submit --driver-memory {needed}m`)" if config.master is None else ""
     return (
         f"the record at partition {record.partition}, offset {record.offset} of {topic} has "
         f"{record.size:,} bytes unpacked, more than the JVM could pass on with a heap of {heap}. "
         f"Start the pipeline again: it gives Spark a heap of {needed:,} MB until that record is "
-        f"rejected{_by_hand(config, needed)}{_lacking(needed)}. `streamydb doctor` names the "
+        f"rejected{by_hand}{_lacking(needed)}. `streamydb doctor` names the "
         "setting that keeps others out (docs/operations.md, 'A large record')"
     )
 
@@ -178,11 +180,6 @@ def _read(checkpoint: Path, topic: str) -> dict[int, int]:
     done = [path.name for path in (checkpoint / "query" / "commits").glob("*")]
     last = max((int(name) for name in done if name.isdigit()), default=-1)
     return offsets_of(checkpoint, last).get(topic) or begins_of(checkpoint).get(topic, {})
-
-
-def _by_hand(config: PipelineConfig, needed: int) -> str:
-    """Say what `spark-submit` must be given, as it starts the JVM before us."""
-    return f" (here: `spark-submit --driver-memory {needed}m`)" if config.master is None else ""
 
 
 def _lacking(needed: int) -> str:

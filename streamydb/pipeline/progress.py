@@ -199,8 +199,10 @@ class ProgressListener(StreamingQueryListener):
         size = BatchSize(progress.get("numInputRows", 0), rows, executing_us)
         for note_size in self._note_sizes:
             note_size(size)
-        read = sum(_offsets(progress["sources"][0].get("endOffset")).values())
-        lag = _lag(progress["sources"][0])
+        ends = _offsets(progress["sources"][0].get("endOffset"))
+        read = sum(ends.values())
+        latest = _offsets(progress["sources"][0].get("latestOffset"))
+        lag = sum(max(0, latest[q] - ends.get(q, 0)) for q in latest)
         status = self._status.status
         seq, resolved = max(seq, status.seq or 0), max(resolved, status.resolved or 0)
         ignored = max(seen.get("ignored") or 0, status.feedback_ignored or 0)
@@ -247,11 +249,6 @@ class ProgressListener(StreamingQueryListener):
 def _durations(progress: dict[str, Any]) -> str:
     parts = progress.get("durationMs", {})
     return "(" + " ".join(f"{name}={ms}" for name, ms in sorted(parts.items())) + ")"
-
-
-def _lag(source: dict[str, Any]) -> int:
-    ends, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
-    return sum(max(0, latest[q] - ends.get(q, 0)) for q in latest)
 
 
 def _offsets(text: Any) -> dict[str, int]:

@@ -133,7 +133,11 @@ def build_query(
         )
         outputs = outputs.observe("executing", f.sum("cpu_us").alias("cpu_us"))
         records = outputs.repartition("token").mapInArrow(explode.__call__, hosts.RECORD_SCHEMA)
-    return _to_kafka(records, config)
+    writer = records.writeStream.format("kafka").outputMode("append")
+    for name, value in {**config.settings.spark_options(), **_SINK_OPTIONS}.items():
+        writer = writer.option(name, value)
+    writer = writer.option("checkpointLocation", f"{config.location}/query")
+    return writer.queryName(f"streamydb-{config.settings.database}")
 
 
 def _spool(spark: SparkSession, life: Life) -> Spool:
@@ -193,11 +197,3 @@ def _rows(source: DataFrame, *, feedback: bool) -> DataFrame:
         f.unix_millis("timestamp").alias("append_ms"),
         "value",
     )
-
-
-def _to_kafka(records: DataFrame, config: PipelineConfig) -> DataStreamWriter:
-    writer = records.writeStream.format("kafka").outputMode("append")
-    for name, value in {**config.settings.spark_options(), **_SINK_OPTIONS}.items():
-        writer = writer.option(name, value)
-    writer = writer.option("checkpointLocation", f"{config.location}/query")
-    return writer.queryName(f"streamydb-{config.settings.database}")
