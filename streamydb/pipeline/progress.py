@@ -199,10 +199,10 @@ class ProgressListener(StreamingQueryListener):
         size = BatchSize(progress.get("numInputRows", 0), rows, executing_us)
         for note_size in self._note_sizes:
             note_size(size)
-        ends = _offsets(progress["sources"][0].get("endOffset"))
-        read = sum(ends.values())
+        reached = _offsets(progress["sources"][0].get("endOffset"))
+        read = sum(reached.values())
         latest = _offsets(progress["sources"][0].get("latestOffset"))
-        lag = sum(max(0, latest[q] - ends.get(q, 0)) for q in latest)
+        lag = sum(max(0, latest[q] - reached.get(q, 0)) for q in latest)
         status = self._status.status
         seq, resolved = max(seq, status.seq or 0), max(resolved, status.resolved or 0)
         ignored = max(seen.get("ignored") or 0, status.feedback_ignored or 0)
@@ -224,10 +224,8 @@ class ProgressListener(StreamingQueryListener):
             lag=lag,
             read=read,
         )
-        ends = [_offsets(source.get("endOffset")) for source in progress["sources"]]
-        self._note_position(
-            PipelinePosition(resolved, sum(ends[0].values()), ends[-1].get("0", 0), seq)
-        )
+        feedback = _offsets(progress["sources"][-1].get("endOffset"))
+        self._note_position(PipelinePosition(resolved, read, feedback.get("0", 0), seq))
         log.info(
             "batch %d: %d records in %d ms, seq %d, resolved %d, lag %d %s",
             progress["batchId"],
