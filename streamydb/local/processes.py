@@ -110,7 +110,7 @@ def _start(
         since_boot=child.birth.since_boot,
     )
     try:
-        _write(folder, record)
+        write_whole(record_path(folder, name), msgspec.json.encode(record))
     except BaseException:  # a full disk, Ctrl-C: nobody could find it again
         child.kill()
         raise
@@ -205,7 +205,3 @@ def record_path(folder: Path, name: str) -> Path:
 def _locked(folder: Path, name: str) -> AbstractContextManager[None]:
     """Let nobody else change the record of the process of this name."""
     return file_lock(record_path(folder, name).with_suffix(".lock"))
-
-
-def _write(folder: Path, record: ProcessRecord) -> None:
-    write_whole(record_path(folder, record.name), msgspec.json.encode(record))
