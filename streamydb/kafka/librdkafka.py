@@ -105,20 +105,8 @@ class ColumnReader:
         """
         self.connections = ConnectionState(config)
         self._told = _NOTE(self._note)
-        library, text = _library(), ctypes.create_string_buffer(_TEXT_BYTES)
-        conf = library.conf_new()
-        library.conf_set_error_cb(conf, self._told)
-        for name, value in config.items():
-            text_value = str(value).lower() if isinstance(value, bool) else str(value)
-            code = library.conf_set(conf, name.encode(), text_value.encode(), text, _TEXT_BYTES)
-            if code != _OK:
-                library.conf_destroy(conf)
-                raise ConfigurationError(f"librdkafka refuses {name}: {text.value.decode()}")
-        handle: int | None = library.new(_CONSUMER, conf, text, _TEXT_BYTES)
-        if handle is None:
-            library.conf_destroy(conf)
-            raise ConfigurationError(f"librdkafka makes no reader: {text.value.decode()}")
-        self._handle = handle
+        self._handle = self._made(config)
+        library = _library()
         library.poll_set_consumer(self._handle)
         self._queue = library.queue_get_consumer(self._handle)
         self._closed = False
@@ -165,6 +153,22 @@ class ColumnReader:
     def __del__(self) -> None:
         if hasattr(self, "_closed") and not sys.is_finalizing():
             self.close()
+
+    def _made(self, config: Mapping[str, Any]) -> int:
+        library, text = _library(), ctypes.create_string_buffer(_TEXT_BYTES)
+        conf = library.conf_new()
+        library.conf_set_error_cb(conf, self._told)
+        for name, value in config.items():
+            text_value = str(value).lower() if isinstance(value, bool) else str(value)
+            code = library.conf_set(conf, name.encode(), text_value.encode(), text, _TEXT_BYTES)
+            if code != _OK:
+                library.conf_destroy(conf)
+                raise ConfigurationError(f"librdkafka refuses {name}: {text.value.decode()}")
+        handle: int | None = library.new(_CONSUMER, conf, text, _TEXT_BYTES)
+        if handle is None:
+            library.conf_destroy(conf)
+            raise ConfigurationError(f"librdkafka makes no reader: {text.value.decode()}")
+        return handle
 
     def _consume(self, messages: Ints, count_max: int, timeout_s: float) -> int:
         """Have librdkafka put addresses of messages into an array; return how many."""

@@ -182,8 +182,7 @@ class EmbeddedBroker:
             self._format_storage()
             self._launch()
             try:
-                if self.alive:
-                    launched(self.record)
+                self._tell(launched)
                 self._wait_until_ready()
             except BrokerError:
                 self.kill()
@@ -298,6 +297,10 @@ class EmbeddedBroker:
         self._process = LocalProcess(
             "broker", command, console, folder=self._folder, environment=few_arenas()
         )
+
+    def _tell(self, launched: Callable[[BrokerRecord], None]) -> None:
+        if self.alive:
+            launched(self.record)
 
     def _wait_until_ready(self) -> None:
         in_time = wait_until(lambda: not self.alive or self._answers(), self._start_timeout_s)
