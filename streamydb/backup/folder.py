@@ -100,11 +100,7 @@ class StateFolder:
         )
 
     def require_whole(self) -> None:
-        """Check every file.
-
-        Raises:
-            BackupError: one is missing or damaged.
-        """
+        """Check every file. Raises BackupError: one is missing or damaged."""
         for name in self.about().files:
             unwrap(_read(self.folder / name), str(self.folder / name))
 

@@ -76,11 +76,9 @@ class RulingTopic:
 
     @property
     def epoch(self) -> int:
-        """The highest epoch in which a pipeline has led, as it was read last."""
         return self._book.epoch
 
     def rulings(self) -> Rulings:
-        """All that was ruled, as it was read last."""
         return self._book.rulings()
 
     def fence(self, epoch: int, pipeline: str) -> int:

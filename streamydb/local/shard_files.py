@@ -155,7 +155,10 @@ class LmdbValues:
             if self._position(txn) != expected:
                 return False
             if txn.stat(self._ends)["entries"]:
-                self._forget_ends(txn, [*(key for key, _ in puts), *deletes])
+                for key in [*(key for key, _ in puts), *deletes]:
+                    item = txn.get(key)
+                    if item is not None and ends_at(item) is not None:
+                        txn.delete(end_name(key, item), db=self._ends)
             if ends:
                 txn.cursor(self._ends).putmulti([(name, b"") for name in ends])
             txn.cursor().putmulti(puts)
@@ -191,13 +194,6 @@ class LmdbValues:
             base = txn.get(_BASE, db=self._about)
             return None if base is None else bytes(base)
 
-    def _forget_ends(self, txn: lmdb.Transaction, keys: list[bytes]) -> None:
-        """Take the names of keys that are written out of the index."""
-        for key in keys:
-            item = txn.get(key)
-            if item is not None and ends_at(item) is not None:
-                txn.delete(end_name(key, item), db=self._ends)
-
     def _position(self, txn: lmdb.Transaction) -> Position:
         return _position_in(txn, self._about)
 
@@ -222,7 +218,6 @@ class LmdbSnapshot:
         return cls(folder) if (folder / "values" / "data.mdb").exists() else None
 
     def close(self) -> None:
-        """End the snapshot."""
         self._txn.abort()
 
     def position(self) -> Position:
@@ -235,7 +230,6 @@ class LmdbSnapshot:
         return None if base is None else bytes(base)
 
     def load(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the encoded values of keys, None where absent."""
         get = self._txn.get
         return [get(key) for key in keys]
 
@@ -325,7 +319,6 @@ class FileIdTables:
         self._own = {}
 
     def get(self, name: str) -> npt.NDArray[Any] | None:
-        """A table; None when there is none."""
         if self._own is not None:
             return self._own.get(name)
         path = self._path(name)
@@ -367,7 +360,6 @@ class FileIdTables:
         return [path.stem for path in there]
 
     def drop(self, name: str) -> None:
-        """Remove a table, if it is there."""
         if self._own is not None:
             self._own.pop(name, None)
             return

@@ -186,7 +186,6 @@ class SparkBlobs:
         self._parts: dict[str, int] = {}
 
     def get(self, name: str) -> bytes | None:
-        """The blob, or None."""
         first = self._state.getValue((name, 0))
         if first is None:
             self._parts[name] = 0
@@ -259,7 +258,6 @@ class ShardStep:
         self._life = life
 
     def __call__(self, state: Any, token: str, rows: Iterable[Row]) -> Iterator[Row]:
-        """Run one step."""
         _Settling.begin()
         config = self._config
         number = tokens(config.shards).index(token)
@@ -289,7 +287,6 @@ class ShardStep:
         own: tuple[ShardConfig, int, SparkBlobs, LmdbValues, FileIdTables, Life],
         blocks: Iterable[bytes],
     ) -> list[ShardOutput[ToExecutor]] | list[ShardOutput[ToGatherer]]:
-        """Return the step of the shard, which is made of its ``own`` things."""
         if self._config.grouping == "single":
             single = SingleShard(*own, cache=_CACHE)
             single.require_log(self._ends)
@@ -306,7 +303,6 @@ class GatherStep:
         self._stage = stage
 
     def __call__(self, state: Any, token: str, rows: Iterable[Row]) -> Iterator[Row]:
-        """Run one step."""
         _Settling.begin()
         _CACHE.forget()  # all shards have opened their records
         stage = self._stage

@@ -59,8 +59,7 @@ _PIECE_FETCH_BYTES: Final = 2 << 20
 """Of such a piece so much is fetched at once. What is fetched beyond its end is fetched in vain, as
 another task reads on from there."""
 
-_FEEDBACK_SHARDS: Final = 4
-"""The feedback of so many shards is read by one task."""
+_FEEDBACK_SHARDS: Final = 4  # the feedback of so many shards is read by one task
 
 _SINK_OPTIONS: Final = {
     "kafka.acks": "all",
@@ -134,7 +133,11 @@ def build_query(
         )
         outputs = outputs.observe("executing", f.sum("cpu_us").alias("cpu_us"))
         records = outputs.repartition("token").mapInArrow(explode.__call__, hosts.RECORD_SCHEMA)
-    return _to_kafka(records, config)
+    writer = records.writeStream.format("kafka").outputMode("append")
+    for name, value in {**config.settings.spark_options(), **_SINK_OPTIONS}.items():
+        writer = writer.option(name, value)
+    writer = writer.option("checkpointLocation", f"{config.location}/query")
+    return writer.queryName(f"streamydb-{config.settings.database}")
 
 
 def _spool(spark: SparkSession, life: Life) -> Spool:
@@ -194,11 +197,3 @@ def _rows(source: DataFrame, *, feedback: bool) -> DataFrame:
         f.unix_millis("timestamp").alias("append_ms"),
         "value",
     )
-
-
-def _to_kafka(records: DataFrame, config: PipelineConfig) -> DataStreamWriter:
-    writer = records.writeStream.format("kafka").outputMode("append")
-    for name, value in {**config.settings.spark_options(), **_SINK_OPTIONS}.items():
-        writer = writer.option(name, value)
-    writer = writer.option("checkpointLocation", f"{config.location}/query")
-    return writer.queryName(f"streamydb-{config.settings.database}")

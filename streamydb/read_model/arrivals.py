@@ -16,9 +16,7 @@ from streamydb.read_model.rows import Ints, key_bytes_of, key_of, seq_of, ts_of
 Words = npt.NDArray[np.uint64]
 
 _SEED: Final = 0x9E3779B97F4A7C15
-_ROOM: Final = 2
-"""Places of a table for each entry, at least."""
-
+_ROOM: Final = 2  # places of a table for each entry, at least
 _WORD_BYTES: Final = 8
 
 

@@ -29,19 +29,12 @@ from streamydb.read_model.rows import (
     value_of,
 )
 
-NONE: Final = 0
-"""In place of a row: there is none."""
-
-DAMAGED: Final = -1
-"""In place of a row: what is stored is no row."""
-
-PART_WORDS: Final = 3
-"""Integers of a part in a view."""
-
+NONE: Final = 0  # in place of a row: there is none
+DAMAGED: Final = -1  # in place of a row: what is stored is no row
+PART_WORDS: Final = 3  # integers of a part in a view
 _EACH_PART: Final = -1
 
-BEHIND_ALL: Final = -1
-"""A seq that comes after all versions of a key."""
+BEHIND_ALL: Final = -1  # a seq that comes after all versions of a key
 
 
 @leaf

@@ -22,9 +22,7 @@ from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX
 from streamydb.read_model.json_values import value_end
 from streamydb.read_model.rows import HEAD_BYTES, Ints, compare, key_of, put_head, value_of
 
-UNRECOGNISED: Final = 0
-"""In place of a row."""
-
+UNRECOGNISED: Final = 0  # in place of a row
 _ASCII_LAST: Final = 127
 _NULL_BYTES: Final = 4
 

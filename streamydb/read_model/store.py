@@ -65,9 +65,7 @@ def check_identity(stored: bytes, number: int, database: str, folder: Path) -> N
         )
 
 
-FORMAT: Final = 3
-"""Version of the store's layout; raised when an older program would misread it."""
-
+FORMAT: Final = 3  # version of the store's layout; raised when an older program would misread it
 _IDENTITY = b"identity"
 _PROGRESS = b"progress"
 _RESOLVED = b"resolved"
@@ -76,8 +74,7 @@ _PARTS = b"parts"
 _GENERATION = b"generation"
 _decode_resolved: Final = msgspec.msgpack.Decoder(ResolvedPoint).decode
 
-_NUMBERS_BITS: Final = 20
-"""A commit writes fewer than two to the power of so many parts."""
+_NUMBERS_BITS: Final = 20  # a commit writes fewer than two to the power of so many parts
 
 
 class SnapshotBounds(NamedTuple):

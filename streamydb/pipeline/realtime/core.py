@@ -51,9 +51,7 @@ __all__ = [
 Ints = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.uint64]
 
-TAIL_BYTES_MAX: Final = 64 << 20
-"""Payloads of the records behind the base's position, at most."""
-
+TAIL_BYTES_MAX: Final = 64 << 20  # payloads of the records behind the base's position, at most
 _STEPS_MAX: Final = 100_000
 """Steps until a group is done: a plan each, and a turn each of what takes turns."""
 

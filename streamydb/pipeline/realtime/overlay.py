@@ -58,7 +58,6 @@ class OverlayValues:
         self.bytes = 0
 
     def position(self) -> Position:
-        """Return the position of the values."""
         return self._at
 
     def load(self, at: Position, keys: Sequence[bytes]) -> list[bytes | None] | None:

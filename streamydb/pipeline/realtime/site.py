@@ -20,7 +20,6 @@ log = logging.getLogger("streamydb.realtime")
 
 
 def gear_site(spark: SparkSession) -> GearSite:
-    """Look at the running application: `spark-submit` may have made it otherwise than we do."""
     master = str(spark.sparkContext.master)
     return GearSite(
         pyspark.__version__,

@@ -276,15 +276,12 @@ class Coordinator(Background):
 
     @property
     def leads(self) -> bool:
-        """True if it leads."""
         return self._member.role == "leading"
 
     def load_rulings(self) -> Rulings:
-        """Return the rulings with which the query is to be started."""
         return self._rulings.load()
 
     def stop(self) -> None:
-        """End the thread."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(5)

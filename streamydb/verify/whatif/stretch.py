@@ -18,8 +18,7 @@ from streamydb.verify.check.logorder import LogOrder
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.order import LogRecord, Ordered
 
-Progress = Callable[[str, int, int], None]
-"""Is told what is done, and how much of how much."""
+Progress = Callable[[str, int, int], None]  # is told what is done, and how much of how much
 
 
 class WhatIfError(StreamyError):
