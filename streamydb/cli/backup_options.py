@@ -16,12 +16,9 @@ if TYPE_CHECKING:
 
 
 def subject_of(target: Target) -> Subject:
-    """The database of a command, with the settings of its checkpoint if that is here.
-
-    Raises:
-        Failure: nobody listens at Kafka's address.
-        TopicsError: Kafka does not answer, or there is no such log.
-        ConfigurationError: the checkpoint's record cannot be read.
+    """The database of a command, with the settings of its checkpoint if that is here. Raises
+    Failure: nobody listens at Kafka's address; TopicsError: Kafka does not answer, or there is no
+    such log; ConfigurationError: the checkpoint's record cannot be read.
     """
     from streamydb import kafka
     from streamydb.backup.copy import Subject
@@ -63,11 +60,7 @@ def _shards(target: Target) -> int:
 
 
 def resolved_seq(target: Target) -> int:
-    """The last seq whose outputs are all written.
-
-    Raises:
-        ReadingError: Kafka does not answer.
-    """
+    """The last seq whose outputs are all written. Raises ReadingError: Kafka does not answer."""
     from streamydb.kafka.positions import look
 
     settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})

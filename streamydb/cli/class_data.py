@@ -30,11 +30,8 @@ class ClassDataError(StreamyError):
 
 def make() -> list[Path]:
     """Make the archives that are missing, by running a small database; return where they lie.
-
-    Raises:
-        ClassDataError: a JVM wrote none, or the database did not run.
-        JarsError: the jars cannot be fetched.
-        JavaError: no usable Java.
+    Raises ClassDataError: a JVM wrote none, or the database did not run; JarsError: the jars cannot
+    be fetched; JavaError: no usable Java.
     """
     archives = {name: archive(name, resolve(name)) for name in CONFIGURATIONS}
     folder = cache_folder() / "class-data"

@@ -104,9 +104,8 @@ def _code(error: Exception) -> int | None:
 
 
 def open_what_is_closed() -> None:
-    """Give a program that was started without standard streams (`>&-`) empty ones.
-
-    Otherwise Kafka's client would get their numbers for its connections, and write errors there.
+    """Give a program that was started without standard streams (`>&-`) empty ones. Otherwise
+    Kafka's client would get their numbers for its connections, and write errors there.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -121,10 +120,8 @@ def show_what_can_be() -> None:
 
 
 def let_java_read_every_name() -> None:
-    """Have processes that are started take names of files for UTF-8 where LC_ALL says ASCII.
-
-    Python does so by itself unless LC_ALL is set, and Java cannot begin in a folder that it cannot
-    name.
+    """Have processes that are started take names of files for UTF-8 where LC_ALL says ASCII. Python
+    does so by itself unless LC_ALL is set, and Java cannot begin in a folder that it cannot name.
     """
     if os.environ.get("LC_ALL") and locale.setlocale(locale.LC_CTYPE) == "C":
         os.environ["LC_ALL"] = "C.UTF-8"
@@ -205,7 +202,6 @@ def read_settings(**given: object) -> Settings:
 
 def settings_message(error: Any, given: dict[str, object], prefix: str = "STREAMYDB_") -> str:
     """Say what is wrong with the settings, one line a problem, and show no value of them.
-
     ``prefix``: of the variables.
     """
     lines = []
@@ -226,11 +222,7 @@ def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
 
 
 def read_file(file: Path) -> bytes:
-    """The content of a file that an argument names.
-
-    Raises:
-        Failure: it cannot be read.
-    """
+    """The content of a file that an argument names. Raises Failure: it cannot be read."""
     try:
         return file.read_bytes()
     except OSError as error:

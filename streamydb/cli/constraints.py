@@ -81,10 +81,8 @@ def _must_fit(action: ConstraintAction, what: str | None) -> None:
 
 
 def declaration(text: str) -> Any:
-    """The declaration that an argument gives, as JSON or as @FILE.
-
-    Raises:
-        Failure: it is no JSON object, or the file cannot be read.
+    """The declaration that an argument gives, as JSON or as @FILE. Raises Failure: it is no JSON
+    object, or the file cannot be read.
     """
     import msgspec
 

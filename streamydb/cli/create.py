@@ -71,10 +71,8 @@ def create(
 
 
 def load_snapshot(target: Target, folder: str) -> Restored:
-    """Append the values of a snapshot; go on where an earlier call was interrupted.
-
-    Raises:
-        SnapshotError: there is no such snapshot, or the log has other records.
+    """Append the values of a snapshot; go on where an earlier call was interrupted. Raises
+    SnapshotError: there is no such snapshot, or the log has other records.
     """
     from streamydb import kafka
     from streamydb.backup.snapshots import restore
@@ -100,13 +98,10 @@ def load_snapshot(target: Target, folder: str) -> Restored:
 
 
 def create_database(target: Target, sync: bool | None = None) -> tuple[TopicNames, Copies]:
-    """Create the topics and keep how the database was created; warn of too few copies.
-
-    ``sync``: whether brokers write to the disk before they acknowledge; None: as it is.
-
-    Raises:
-        Failure: the database exists with other shards, or another grouping.
-        TopicsError: a topic exists with other settings, or Kafka does not answer.
+    """Create the topics and keep how the database was created; warn of too few copies. ``sync``:
+    whether brokers write to the disk before they acknowledge; None: as it is. Raises Failure: the
+    database exists with other shards, or another grouping; TopicsError: a topic exists with other
+    settings, or Kafka does not answer.
     """
     from streamydb import kafka
 
@@ -176,9 +171,7 @@ def refuse_partitions(target: Target) -> None:
 
 
 def _partitions(target: Target, record: DatabaseRecord | None) -> int:
-    """Return how many partitions the log has or shall have;
-    it may have grown since its creation.
-    """
+    """Return how many partitions the log has or shall have; it may have grown since its creation."""
     if record is None:
         return target.settings.partitions
     from streamydb import kafka

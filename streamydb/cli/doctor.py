@@ -155,9 +155,7 @@ def _clock(target: Target) -> Finding:
 
 def commit_warning(target: Target) -> str | None:
     """Return a warning if commit times are ahead of this machine's clock; None if they are not.
-
-    Raises:
-        StreamyError: Kafka does not answer.
+    Raises StreamyError: Kafka does not answer.
     """
     from streamydb.kafka import TopicNames
     from streamydb.kafka.admin import cluster, count_partitions

@@ -78,11 +78,7 @@ def explain(
 
 
 def _place(record: str | None) -> LogPosition | None:
-    """The place in the log that is named.
-
-    Raises:
-        Failure: it is none.
-    """
+    """The place in the log that is named. Raises Failure: it is none."""
     from streamydb.facade.ports import LogPosition
 
     if record is None:
@@ -94,11 +90,7 @@ def _place(record: str | None) -> LogPosition | None:
 
 
 def _verdict(target: Target, txn_id: str, position: LogPosition | None) -> Result:
-    """The verdict of the transaction itself.
-
-    Raises:
-        Failure: there is none.
-    """
+    """The verdict of the transaction itself. Raises Failure: there is none."""
     import msgspec
 
     from streamydb.facade.kafka_search import search_result

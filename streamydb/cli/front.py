@@ -66,13 +66,9 @@ class Front(NamedTuple):
 
 
 def front_of(target: Target, port: int | None, timeout_s: float) -> Front:
-    """Return the facade that the option and the environment ask for.
-
-    Found out before anything is started.
-
-    Raises:
-        Failure: it would not serve with these settings, its address is not to be had, or it runs
-            on another port.
+    """Return the facade that the option and the environment ask for. Found out before anything is
+    started. Raises Failure: it would not serve with these settings, its address is not to be had,
+    or it runs on another port.
     """
     front, running = wished(port, timeout_s), target.place.facade_url()
     if running is None:
@@ -204,12 +200,9 @@ def _command(target: Target, *words: str) -> list[str]:
 
 
 def _served(target: Target, front: Front) -> str | None:
-    """Start the facade unless it runs; return its address once it is ready.
-
-    None if somebody else took the port before it could, and no port is wished for: try again.
-
-    Raises:
-        Failure: a process ended (with the end of its log), or the time is up.
+    """Start the facade unless it runs; return its address once it is ready. None if somebody else
+    took the port before it could, and no port is wished for: try again. Raises Failure: a process
+    ended (with the end of its log), or the time is up.
     """
     from streamydb.local import launcher, processes
     from streamydb.local.folder import FACADE
@@ -233,10 +226,8 @@ def _free_port(front: Front) -> int:
 
 
 def _comes_up(target: Target, url: str, front: Front) -> bool:
-    """Wait until the facade is ready; False if it has ended.
-
-    Raises:
-        Failure: the read model ended (with the end of its log), or the time is up.
+    """Wait until the facade is ready; False if it has ended. Raises Failure: the read model ended
+    (with the end of its log), or the time is up.
     """
     from streamydb.local import launcher, processes
     from streamydb.local.folder import FACADE, READ_MODEL
@@ -269,9 +260,8 @@ def _comes_up(target: Target, url: str, front: Front) -> bool:
 
 
 def _listens(pid: int, port: int) -> bool:
-    """Return True if this process serves the port, and not another that has just taken it.
-
-    Another user's process shows nobody what it serves: it is asked.
+    """Return True if this process serves the port, and not another that has just taken it. Another
+    user's process shows nobody what it serves: it is asked.
     """
     import psutil
 
@@ -292,7 +282,6 @@ def _port_of(url: str) -> int:
 
 def _obstacle(url: str, name: str | None = None) -> str | None:
     """Ask a facade, which has been found to be our own process, why it is not ready; None: it is.
-
     It is asked for `name` if it answers only for that; its certificate may be another host's.
     Whatever it answers, and however slowly: only the status counts, and that within a time.
     """

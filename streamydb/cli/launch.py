@@ -22,9 +22,8 @@ POLL_S = 0.1
 def pipeline_command(
     target: Target, master: str, extra: Sequence[str] = (), name: str = ""
 ) -> list[str]:
-    """The command line that runs the pipeline of this database in the foreground.
-
-    ``name``: of one of several pipelines over the log; each has a checkpoint of its own.
+    """The command line that runs the pipeline of this database in the foreground. ``name``: of one
+    of several pipelines over the log; each has a checkpoint of its own.
     """
     settings, place = target.settings, target.place
     record = place.record()
@@ -70,10 +69,8 @@ def start_pipeline(target: Target, master: str, extra: Sequence[str] = ()) -> Pr
 
 
 def wait_until_ready(target: Target, timeout_s: float, phase: Phase) -> PipelineStatus:
-    """Wait until the pipeline says that it runs.
-
-    Raises:
-        Failure: it ended or failed (with the end of its log), or the time is up.
+    """Wait until the pipeline says that it runs. Raises Failure: it ended or failed (with the end
+    of its log), or the time is up.
     """
     from streamydb.local import launcher
 

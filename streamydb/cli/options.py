@@ -21,10 +21,8 @@ _SPAN_S_MAX: Final = 1_000_000_000
 
 
 def time_span(value: float | None) -> float | None:
-    """Refuse what is no time in seconds: Python reads `nan` and `inf` as numbers, too.
-
-    Raises:
-        BadParameter: it is not from 0 to thirty years.
+    """Refuse what is no time in seconds: Python reads `nan` and `inf` as numbers, too. Raises
+    BadParameter: it is not from 0 to thirty years.
     """
     if value is None or 0 <= value <= _SPAN_S_MAX:
         return value
@@ -32,11 +30,7 @@ def time_span(value: float | None) -> float | None:
 
 
 def point(value: str | None) -> str | None:
-    """Refuse what is neither a seq nor a time.
-
-    Raises:
-        BadParameter: it is neither.
-    """
+    """Refuse what is neither a seq nor a time. Raises BadParameter: it is neither."""
     if value is None:
         return None
     from streamydb.errors import SnapshotError

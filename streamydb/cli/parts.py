@@ -62,11 +62,7 @@ def value_of(text: str) -> Any:
 
 
 def number_of(text: str, option: str) -> int | float:
-    """A JSON number.
-
-    Raises:
-        PartError: it is something else.
-    """
+    """A JSON number. Raises PartError: it is something else."""
     value = value_of(text)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise PartError(f"{option}: {text!r} is not a number")
@@ -74,11 +70,7 @@ def number_of(text: str, option: str) -> int | float:
 
 
 def pair_of(text: str, option: str, form: str = "KEY=VALUE") -> tuple[str, str]:
-    """Key and value around the first `=`.
-
-    Raises:
-        PartError: there is no `=`, or no key.
-    """
+    """Key and value around the first `=`. Raises PartError: there is no `=`, or no key."""
     key, sign, value = text.partition("=")
     if not sign or not key:
         raise PartError(
@@ -89,11 +81,7 @@ def pair_of(text: str, option: str, form: str = "KEY=VALUE") -> tuple[str, str]:
 
 
 def values_of(texts: Iterable[str], option: str, form: str = "KEY=VALUE") -> JsonObject:
-    """Pairs `KEY=VALUE` as one object.
-
-    Raises:
-        PartError: one is no pair, or two have one key.
-    """
+    """Pairs `KEY=VALUE` as one object. Raises PartError: one is no pair, or two have one key."""
     values: JsonObject = {}
     for key, value in (pair_of(text, option, form) for text in texts):
         if key in values:
@@ -135,11 +123,7 @@ def extreme_of(text: str, op: str) -> JsonObject:
 
 
 def check_of(text: str) -> JsonObject:
-    """A comparison as a check.
-
-    Raises:
-        PartError: it is no comparison.
-    """
+    """A comparison as a check. Raises PartError: it is no comparison."""
     presence = _PRESENCE.fullmatch(text)
     if presence is not None:
         return {"key": presence["key"], "exists": presence["word"] == "exists"}
@@ -163,11 +147,7 @@ def range_of(text: str) -> JsonObject:
 
 
 def range_check_of(text: str) -> JsonObject:
-    """A comparison as a check of a range.
-
-    Raises:
-        PartError: it is no comparison.
-    """
+    """A comparison as a check of a range. Raises PartError: it is no comparison."""
     presence = _PRESENCE.fullmatch(text)
     if presence is not None:
         return {"range": range_of(presence["key"]), "exists": presence["word"] == "exists"}

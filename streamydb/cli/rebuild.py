@@ -128,9 +128,8 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
 
 
 def _keep_founding(target: Target, checkpoint: Path) -> None:
-    """Record what only a checkpoint knows, where somebody has deleted the founding facts.
-
-    A damaged one knows nothing, and one of another log nothing of this one.
+    """Record what only a checkpoint knows, where somebody has deleted the founding facts. A damaged
+    one knows nothing, and one of another log nothing of this one.
     """
     from streamydb import kafka
     from streamydb.errors import ConfigurationError

@@ -165,10 +165,7 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
 
 def _must_stand_still(target: Target) -> None:
     """Refuse while a pipeline with a name, or one elsewhere, executes with the old number of
-    shards: its feedback is about to be dropped.
-
-    Raises:
-        Failure: one does.
+    shards: its feedback is about to be dropped. Raises Failure: one does.
     """
     from streamydb.cli.status import pipelines_elsewhere
 
@@ -209,11 +206,8 @@ def fill(
     procedures: Sequence[Path],
 ) -> int:
     """Put the beginning of a log into a new database; return how many records were appended.
-
-    ``about``: the state that the new one shall come to.
-
-    Raises:
-        BackupError: the new log has other records, or Kafka did not take some.
+    ``about``: the state that the new one shall come to. Raises BackupError: the new log has other
+    records, or Kafka did not take some.
     """
     from streamydb.backup import BackupError
     from streamydb.backup.restore import append_log, keep_rulings, lines, open_log
@@ -261,10 +255,8 @@ def empty_target(
 
 
 def _make_topics(target: Target, manifest: BackupManifest) -> None:
-    """The topics of the new database; those of an interrupted call are taken as they are.
-
-    Raises:
-        Failure: a database that has been used is there.
+    """The topics of the new database; those of an interrupted call are taken as they are. Raises
+    Failure: a database that has been used is there.
     """
     from streamydb import kafka
     from streamydb.backup.restore import close_log
@@ -292,10 +284,8 @@ def _make_topics(target: Target, manifest: BackupManifest) -> None:
 
 
 def _refuse_used(target: Target, found: Mapping[str, TopicDescription], partitions: int) -> None:
-    """Refuse, before anything is changed, a database that is no interrupted restore.
-
-    Raises:
-        Failure: it has outputs, or records in a log that would have to get more partitions.
+    """Refuse, before anything is changed, a database that is no interrupted restore. Raises
+    Failure: it has outputs, or records in a log that would have to get more partitions.
     """
     from streamydb.kafka import TopicNames
 

@@ -49,11 +49,7 @@ def sql(
 
 
 def _given() -> str:
-    """Standard input.
-
-    Raises:
-        Failure: it is no text.
-    """
+    """Standard input. Raises Failure: it is no text."""
     try:
         return sys.stdin.read()
     except UnicodeDecodeError as error:

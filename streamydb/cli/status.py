@@ -139,18 +139,16 @@ def ended(folder: Path) -> dict[str, str]:
 
 
 def _run(others: Mapping[str, PipelineStatus], *, here: bool) -> bool:
-    """Return True if a pipeline with a name runs: one that leads, or with ``here`` any.
-
-    The database runs if somebody leads it. A health check asks for the process of its own home.
+    """Return True if a pipeline with a name runs: one that leads, or with ``here`` any. The
+    database runs if somebody leads it. A health check asks for the process of its own home.
     """
     running = [status for status in others.values() if status.state == "running"]
     return any(here or status.role == "leading" for status in running)
 
 
 def pipelines_elsewhere(target: Target) -> list[PresentPipeline] | None:
-    """Return the pipelines that were heard in Kafka and are none of this home's.
-
-    None: that cannot be known, because nobody may read what they say, or Kafka does not answer.
+    """Return the pipelines that were heard in Kafka and are none of this home's. None: that cannot
+    be known, because nobody may read what they say, or Kafka does not answer.
     """
     from streamydb.kafka import TopicsError
     from streamydb.kafka.presence import seen
@@ -196,9 +194,8 @@ def leader_of(elsewhere: list[PresentPipeline] | None) -> PresentPipeline | None
 
 
 def unread(status: PipelineStatus, records: int | None) -> int | None:
-    """Return how many of the log's ``records`` the pipeline has not read; None: nobody knows.
-
-    What the pipeline says of its lag is as old as its last batch, and it may be dead since.
+    """Return how many of the log's ``records`` the pipeline has not read; None: nobody knows. What
+    the pipeline says of its lag is as old as its last batch, and it may be dead since.
     """
     if records is None or status.read is None:
         return None

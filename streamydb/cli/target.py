@@ -36,10 +36,8 @@ class Target(NamedTuple):
         return self.settings.client_config()
 
     def must_listen(self) -> None:
-        """See to it that a command ends at once where Kafka's client would try for long.
-
-        Raises:
-            Failure: nobody listens at Kafka's address, or something else does.
+        """See to it that a command ends at once where Kafka's client would try for long. Raises
+        Failure: nobody listens at Kafka's address, or something else does.
         """
         from streamydb.kafka.connection import answer_of, listens, mistake_of
 
@@ -63,11 +61,8 @@ class Target(NamedTuple):
             _tell_slow(self.bootstrap)
 
     def must_exist(self) -> TopicDescription:
-        """See to it that Kafka has the database; return what its log is like.
-
-        Raises:
-            Failure: there is no such database, or no Kafka at its address.
-            TopicsError: Kafka does not answer.
+        """See to it that Kafka has the database; return what its log is like. Raises Failure: there
+        is no such database, or no Kafka at its address; TopicsError: Kafka does not answer.
         """
         from streamydb import kafka
 
@@ -132,10 +127,8 @@ def find_target(options_of_database: DatabaseOptions, **more: object) -> Target:
 
 
 def facade_of(target: Target, url: str | None) -> str:
-    """Return the facade to ask: the one that is named, else the one that `up` started.
-
-    Raises:
-        Failure: there is none, or it serves another Kafka's database, or nobody listens there.
+    """Return the facade to ask: the one that is named, else the one that `up` started. Raises
+    Failure: there is none, or it serves another Kafka's database, or nobody listens there.
     """
     from streamydb.kafka.connection import listens
 
@@ -166,11 +159,7 @@ def _must_be_of(target: Target, facade: str) -> None:
 
 
 def _place_of(url: str) -> str:  # noqa: RET503 - `fail` does not return
-    """Host and port of a URL.
-
-    Raises:
-        Failure: it is none.
-    """
+    """Host and port of a URL. Raises Failure: it is none."""
     from urllib.parse import urlsplit
 
     try:

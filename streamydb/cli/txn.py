@@ -123,11 +123,7 @@ class _Lines:
     """
 
     def __init__(self, file: Path, timeout_s: float) -> None:
-        """Open the file.
-
-        Raises:
-            Failure: it cannot be read.
-        """
+        """Open the file. Raises Failure: it cannot be read."""
         self.fault: str | None = None
         self._file, self._timeout_s = file, timeout_s
         try:
@@ -149,11 +145,7 @@ class _Lines:
                     return
 
     def _transaction(self, text: bytes) -> bytes:
-        """Return the record of a line.
-
-        Raises:
-            Failure: it can be none.
-        """
+        """Return the record of a line. Raises Failure: it can be none."""
         import msgspec
 
         from streamydb.cli.calls import deadline_ms, with_id
@@ -213,9 +205,7 @@ def _show(result: Result, *, json: bool) -> None:
 
 
 def _named(failed: Failed) -> str:
-    """Name a check that failed: an assert, check or update by its number,
-    a constraint by its rule.
-    """
+    """Name a check that failed: an assert, check or update by its number, a constraint by its rule."""
     import msgspec
 
     if failed.constraint is msgspec.UNSET:

@@ -21,12 +21,8 @@ EXIT_INTERRUPTED: Final = 130
 
 @contextmanager
 def undone_if_interrupted(target: Target, phases: Phases) -> Iterator[None]:
-    """Run a block; if it is interrupted, stop the processes that did not run before it.
-
-    A second Ctrl-C leaves the rest running, and says how to stop it.
-
-    Raises:
-        Exit: it was interrupted.
+    """Run a block; if it is interrupted, stop the processes that did not run before it. A second
+    Ctrl-C leaves the rest running, and says how to stop it. Raises Exit: it was interrupted.
     """
     before = _running(target)
     try:

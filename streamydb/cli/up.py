@@ -207,10 +207,8 @@ def _runs(target: Target) -> bool:
 
 
 def refuse_second(target: Target, wish: str = _SECOND) -> None:
-    """Refuse to begin a checkpoint while a pipeline elsewhere executes the database.
-
-    One that was begun here before is only continued, and follows. ``wish``: how to begin it all the
-    same.
+    """Refuse to begin a checkpoint while a pipeline elsewhere executes the database. One that was
+    begun here before is only continued, and follows. ``wish``: how to begin it all the same.
     """
     from streamydb.cli.status import leader_of, pipelines_elsewhere
 
@@ -282,13 +280,9 @@ def _noting(phase: Phase) -> Any:
 def start_broker(
     target: Target, port: int | None, phases: Phases, *, small: bool | None = None
 ) -> None:
-    """Start the embedded broker unless another one is named or it runs.
-
-    ``small``: with little memory, or not; None: as the machine is.
-
-    Raises:
-        Failure: nobody listens at the address that is named, or a port is, too.
-        BrokerError: it does not start, or runs on another port.
+    """Start the embedded broker unless another one is named or it runs. ``small``: with little
+    memory, or not; None: as the machine is. Raises Failure: nobody listens at the address that is
+    named, or a port is, too; BrokerError: it does not start, or runs on another port.
     """
     from streamydb.local.broker import find_broker, start_detached
     from streamydb.local.broker.config import HEAP_MB_DEFAULT, SMALL_HEAP_MB
@@ -319,9 +313,8 @@ def _start_pipeline(
     *,
     small: bool | None,
 ) -> None:
-    """Create the topics and start the pipeline unless it is on its way already; wait for it.
-
-    What reads the database begins meanwhile.
+    """Create the topics and start the pipeline unless it is on its way already; wait for it. What
+    reads the database begins meanwhile.
     """
     from streamydb.cli.front import begin_front
     from streamydb.cli.launch import start_pipeline, wait_until_ready
@@ -350,10 +343,8 @@ def _stopped_if_it_fails(target: Target, phases: Phases) -> Iterator[None]:
 
 
 def _first_transaction(target: Target, phases: Phases) -> Result:
-    """Run a transaction through the database and return its result.
-
-    Raises:
-        Failure: none came, or the pipeline has ended.
+    """Run a transaction through the database and return its result. Raises Failure: none came, or
+    the pipeline has ended.
     """
     from streamydb.cli.calls import call
     from streamydb.cli.launch import require_pipeline

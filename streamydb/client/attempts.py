@@ -80,7 +80,6 @@ def with_writes(
     scan: RangeScan, page: Sequence[requests.Stored], last: requests.Stored | None
 ) -> list[requests.Stored]:
     """Return a page that was read of a scan, behind the entry ``last``, with the scan's own writes.
-
     What was written has the version that was read, 0 if there was none.
     """
     after = "" if last is None else last.key
@@ -157,10 +156,9 @@ class Attempt:
         return []
 
     def put(self, key: str, value: Any, ttl_ms: int | UnsetType = UNSET) -> None:
-        """Write a value when the function has ended; reads see it from now on.
-
-        The key ends `ttl_ms` after the commit, or never.
-        Raises InvalidKeyError, InvalidJsonError, InvalidTransactionError: key or value cannot be.
+        """Write a value when the function has ended; reads see it from now on. The key ends
+        `ttl_ms` after the commit, or never. Raises InvalidKeyError, InvalidJsonError,
+        InvalidTransactionError: key or value cannot be.
         """
         try:
             data = canonical(value)

@@ -75,9 +75,8 @@ def _name_of(variable: str) -> str:
 
 
 def _is_of(entry: str, url: httpx.URL) -> bool:
-    """Return True if an entry of NO_PROXY is about an address; what is no entry is about none.
-
-    It is `*`, a host, which stands for those below it, too, `.host` for those below it only, an IP
+    """Return True if an entry of NO_PROXY is about an address; what is no entry is about none. It
+    is `*`, a host, which stands for those below it, too, `.host` for those below it only, an IP
     address or a network; with a port behind it or not, an IPv6 address in brackets or not.
     """
     scheme, mark, rest = entry.lower().rpartition("://")
@@ -267,10 +266,9 @@ def _socket_of(wire: Any) -> Any:
 
 
 def abandon(wires: Iterable[Any]) -> None:
-    """Let go of the sockets of connections that are the parent's, in a child of a fork.
-
-    Nothing is sent on them, no end of TLS either, and nothing is shut down. Their numbers stay
-    taken, so that nobody who closes one later closes what has the number then.
+    """Let go of the sockets of connections that are the parent's, in a child of a fork. Nothing is
+    sent on them, no end of TLS either, and nothing is shut down. Their numbers stay taken, so that
+    nobody who closes one later closes what has the number then.
     """
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for wire in wires:
@@ -319,7 +317,6 @@ def raise_if_closed(client: httpx.Client | httpx.AsyncClient) -> None:
 
 def wake(answer: httpx.Response) -> None:
     """Have a thread that waits for more of an answer wait no longer, before the answer is closed.
-
     To close a socket wakes nobody who waits for it. A coroutine is woken by the event loop.
     """
     stream = answer.extensions.get("network_stream")

@@ -69,11 +69,9 @@ def execute(
     When the time has passed, nothing is sent any more: an attempt at the very end only looks for
     the verdict, if there may be one.
 
-    Raises:
-        AbortedError: it was executed and wrote nothing.
-        DeadlinePassedError: it was not executed, and will not be.
-        OutcomeUnknownError: it may be in the log.
-        ClientError: it is not in the log.
+    Raises AbortedError: it was executed and wrote nothing; DeadlinePassedError: it was not
+    executed, and will not be; OutcomeUnknownError: it may be in the log; ClientError: it is not in
+    the log.
     """
     retry, first = session.retry(timeout_s), txn
     request: Send | Ask = Send(*txn, retry.wait_s())
@@ -116,9 +114,8 @@ def execute(
 
 
 def _perform_once(session: Session, request: Send | Ask) -> Flow[Result | Pending | ClientError]:
-    """Return the outcome of a request, or its fault; learn the commit time that it tells.
-
-    The verdict of another transaction is a fault, and nothing is learnt from it.
+    """Return the outcome of a request, or its fault; learn the commit time that it tells. The
+    verdict of another transaction is a fault, and nothing is learnt from it.
     """
     sent_ms = None if isinstance(request, Ask) else session.wall_ms()
     try:
@@ -151,7 +148,6 @@ def _pause(pause: Pause, unknown: OutcomeUnknownError | None) -> Flow[None]:
 
 def _next_attempt(txn: Prepared, request: Send | Ask, result: Result) -> Prepared | None:
     """Return what is to be sent after a verdict: the next attempt; None if the verdict is final.
-
     After an attempt of a facade it is ours once more: the facade goes on from there. What it
     answers to that is final, because it has gone on as far as it does.
     """
@@ -163,10 +159,9 @@ def _next_attempt(txn: Prepared, request: Send | Ask, result: Result) -> Prepare
 
 
 def _settle(session: Session, txn: Prepared, retry: Retry, fault: ClientError) -> Flow[Committed]:
-    """Find the verdict of a transaction one of whose copies came after the deadline.
-
-    No copy is executed any more, and those that came before have their verdicts in the results.
-    Only a search that has seen all results says that there is none.
+    """Find the verdict of a transaction one of whose copies came after the deadline. No copy is
+    executed any more, and those that came before have their verdicts in the results. Only a search
+    that has seen all results says that there is none.
     """
     wait = session.retry(max(retry.left_s(), _SETTLE_S))
     try:
@@ -181,12 +176,9 @@ def _settle(session: Session, txn: Prepared, retry: Retry, fault: ClientError) -
 def ask(session: Session, txn: Prepared, timeout_s: float | None = None) -> Flow[Committed]:
     """Look for the verdict of a transaction that was sent before; its bytes do not matter.
 
-    Raises:
-        InvalidParameterError: its id is no text.
-        AbortedError: it was executed and wrote nothing.
-        TransactionUnknownError: no verdict was found.
-        OutcomeUnknownError: it is in the log, and its verdict, or that of an attempt with the locks
-            that it lacked, did not come in time.
+    Raises InvalidParameterError: its id is no text; AbortedError: it was executed and wrote
+    nothing; TransactionUnknownError: no verdict was found; OutcomeUnknownError: it is in the log,
+    and its verdict, or that of an attempt with the locks that it lacked, did not come in time.
     """
     check_text("txn_id", txn.id)
     retry = session.retry(timeout_s)

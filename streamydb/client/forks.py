@@ -166,10 +166,9 @@ _leaving = threading.Lock()
 
 
 def _never_finalize(thing: object) -> None:
-    """Keep an object to the end of the process and beyond.
-
-    Its finalizer would close what is the parent's, or wait for locks and threads that are not here.
-    A reference of a module is not enough: it goes when the interpreter ends.
+    """Keep an object to the end of the process and beyond. Its finalizer would close what is the
+    parent's, or wait for locks and threads that are not here. A reference of a module is not
+    enough: it goes when the interpreter ends.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 

@@ -147,11 +147,7 @@ def decode(request: requests.Request[Any], answer: HttpAnswer) -> Any:
 
 
 def table(body: bytes) -> Table:
-    """Return the table in the answer of a query.
-
-    Raises:
-        msgspec.DecodeError: there is none.
-    """
+    """Return the table in the answer of a query. Raises msgspec.DecodeError: there is none."""
     decoded = _decode_table(body)
     names = tuple(column.name for column in decoded.columns)
     return Table(decoded.seq, names, tuple(decoded.rows))
@@ -266,9 +262,8 @@ class EventParser:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> list[requests.Event]:
-        """Take bytes; return the events that they complete.
-        Raises RequestError: the stream says why it ends; UnexpectedAnswerError: it is not a stream
-        of changes.
+        """Take bytes; return the events that they complete. Raises RequestError: the stream says
+        why it ends; UnexpectedAnswerError: it is not a stream of changes.
         """
         *blocks, self._rest = (self._rest + chunk).split(b"\n\n")
         if len(self._rest) > _BUFFER_BYTES_MAX:

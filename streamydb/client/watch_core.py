@@ -125,9 +125,8 @@ class Watching:
                 self._ready.append(event)
 
     def _is_new(self, change: requests.Change) -> bool:
-        """Note a change; return False for one that was received before.
-
-        Keys that end at one seq may share a number: those of the last place are remembered.
+        """Note a change; return False for one that was received before. Keys that end at one seq
+        may share a number: those of the last place are remembered.
         """
         place = (change.seq, change.number)
         if place < self._place or (place == self._place and change.key in self._keys):

@@ -33,11 +33,9 @@ def create_app(
     about: About | None = None,
 ) -> Gate:
     """Return the facade of a database as an ASGI application, which starts and stops `log` and
-    `changes`.
-
-    Without `settings`, `tokens` or `traces` the environment says them; without `pipeline` nobody
-    sees the pipeline's status here.
-    Raises ConfigurationError: the tokens cannot be read.
+    `changes`. Without `settings`, `tokens` or `traces` the environment says them; without
+    `pipeline` nobody sees the pipeline's status here. Raises ConfigurationError: the tokens cannot
+    be read.
     """
     settings = FacadeSettings() if settings is None else settings
     tokens = load_tokens(settings) if tokens is None else tokens

@@ -94,10 +94,9 @@ def decode_fields(body: bytes, decode: Callable[[bytes], _Body], wanted: str) ->
 
 
 def decode_value_body(body: bytes) -> bytes:
-    """Return the canonical bytes of the value that a body holds.
-
-    What a transaction that stores it would be refused for is refused here, by the same code.
-    Raises ProblemError: invalid-json, too-large.
+    """Return the canonical bytes of the value that a body holds. What a transaction that stores it
+    would be refused for is refused here, by the same code. Raises ProblemError: invalid-json,
+    too-large.
     """
     if deeper_than(body, DEPTH_MAX):
         raise _refused(TOO_DEEP, f"It is nested more than {DEPTH_MAX} deep.")

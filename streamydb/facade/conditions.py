@@ -154,10 +154,9 @@ class KeyConditions(NamedTuple):
         return any(each is not None and each.tags is not None for each in conditions)
 
     def checks(self) -> list[dict[str, Any]] | None:
-        """Return the checks of the first step; None if the conditions cannot hold.
-
-        Without a list of versions there is one step. Else it checks the highest version that
-        If-Match names, or the lowest of all that there may be.
+        """Return the checks of the first step; None if the conditions cannot hold. Without a list
+        of versions there is one step. Else it checks the highest version that If-Match names, or
+        the lowest of all that there may be.
         """
         matching, excluded = self.conditions
         if matching is None and excluded is None:

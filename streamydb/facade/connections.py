@@ -147,7 +147,6 @@ class Connection(HttpToolsProtocol):
 
     def expect(self, address: str) -> float:
         """Count a connection from an address; return how many seconds its TLS handshake may take.
-
         One that is too many has a moment only: it is refused when that is over.
         """
         self._place = ExitStack()
@@ -204,7 +203,6 @@ class Connection(HttpToolsProtocol):
 
     def _checked(self, data: bytes) -> bytes:
         """Return the bytes that a request begins with once its line is whole, before that none.
-
         What is no request line is refused here: the parser would forgive something else.
         """
         data, self._line = (self._line + data).lstrip(b"\r\n"), b""
@@ -271,9 +269,8 @@ class Connection(HttpToolsProtocol):
             super().on_message_complete()
 
     def _decline(self, rest: bytes) -> None:
-        """Serve a client that offers another protocol, or asks for a tunnel, as others are.
-
-        The parser takes no body then, so that another one gets the same head without the offer.
+        """Serve a client that offers another protocol, or asks for a tunnel, as others are. The
+        parser takes no body then, so that another one gets the same head without the offer.
         """
         if self.is_answering():
             self.send_400_response("An upgrade cannot be offered in a pipeline.")

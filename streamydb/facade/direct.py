@@ -181,9 +181,8 @@ class DirectTransport:
         return starting is not None and starting.done() and starting.exception() is None
 
     async def _connected(self, wait_s: float | None = None) -> None:
-        """Connect, once for all who wait for it; again after a failure.
-        Raises KafkaUnavailableError: Kafka has not answered in time; ClosedError: it was closed
-        meanwhile.
+        """Connect, once for all who wait for it; again after a failure. Raises
+        KafkaUnavailableError: Kafka has not answered in time; ClosedError: it was closed meanwhile.
         """
         starting = self._starting
         if starting is None or (starting.done() and starting.exception() is not None):

@@ -63,10 +63,9 @@ def change_event(key: bytes, change: Change) -> ChangeEvent:
 def visible_changes(
     changes: Iterable[ChangeEvent], may_read: Callable[[str], bool]
 ) -> Iterator[ChangeEvent]:
-    """Yield the changes that a client may read, numbered as if there were no others.
-
-    The number of a change among all those of its transaction would tell how many others there are.
-    That of a removal by time tells nothing: it follows from the key.
+    """Yield the changes that a client may read, numbered as if there were no others. The number of
+    a change among all those of its transaction would tell how many others there are. That of a
+    removal by time tells nothing: it follows from the key.
     """
     seq = number = 0
     for event in changes:
@@ -213,7 +212,6 @@ class Feed:
 
     def _number_after(self, position: int) -> int:
         """The number of the first batch, kept or to come, that goes beyond a seq from the floor on.
-
         A stream counts on from there, so that thousands of them do not each search what is kept
         whenever a batch comes.
         """
@@ -344,9 +342,8 @@ def change_filter(
 
 
 def _check(name: str, text: str | None) -> Transaction | None:
-    """Return a transaction with this check alone.
-
-    A check of the value before takes no version, because a change does not tell that.
+    """Return a transaction with this check alone. A check of the value before takes no version,
+    because a change does not tell that.
     """
     if text is None:
         return None

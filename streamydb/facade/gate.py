@@ -259,9 +259,8 @@ def _header_facts(headers: Headers) -> _HeaderFacts:
 
 @lru_cache(maxsize=256)
 def _hosts_of(origin: str) -> tuple[str, ...]:
-    """The headers Host that go with a header Origin; none if it cannot be one.
-
-    A browser leaves out the usual port; a proxy may add it to the header Host.
+    """The headers Host that go with a header Origin; none if it cannot be one. A browser leaves out
+    the usual port; a proxy may add it to the header Host.
     """
     try:
         scheme, host = urlsplit(origin.lower())[:2]

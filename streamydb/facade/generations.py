@@ -47,10 +47,8 @@ def require_generation(found: str, present: str) -> None:
 
 def require_said(header: str | None, present: str, seq: int | None) -> None:
     """Refuse a seq from where on to read, if nothing says that it is of the present generation.
-
     ``header``: the present generation, if the request says it. Without a seq (None, 0) nothing is
-    refused.
-    Raises ProblemError: other-generation.
+    refused. Raises ProblemError: other-generation.
     """
     if header is None and seq:
         require_generation(FIRST, present)

@@ -44,7 +44,6 @@ class MediaType(NamedTuple):
 
 def read_list(field: str) -> list[FieldMember | None]:
     """Return the members of a list of names with values and parameters; None for malformed ones.
-
     RFC 7240 has lists of this form, and so has RFC 9110 in `Expect` and in lists of tokens.
     """
     return [_member(parts) for parts in _split_members(field)]
@@ -195,9 +194,8 @@ _PLAIN_ENCODINGS: Final = frozenset({"7bit", "8bit", "binary"})
 
 
 def check_content(headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Refuse a body that is not meant as it stands.
-    Raises ProblemError: unsupported-media-type, expectation-failed; invalid-parameter for a part of
-    a body.
+    """Refuse a body that is not meant as it stands. Raises ProblemError: unsupported-media-type,
+    expectation-failed; invalid-parameter for a part of a body.
     """
     fields: dict[bytes, bytes] = {}
     for name, value in headers:

@@ -183,9 +183,8 @@ class HealthMonitor:
     async def _oldest_s(
         self, places: Mapping[int, int], ends: Mapping[int, int], before_ms: int
     ) -> float:
-        """Return for how long the oldest record at or after some places has waited; 0: none is.
-
-        It was appended after what was committed at `before_ms`, whatever its broker's clock said.
+        """Return for how long the oldest record at or after some places has waited; 0: none is. It
+        was appended after what was committed at `before_ms`, whatever its broker's clock said.
         """
         waiting = {number: at for number, at in places.items() if at < ends[number]}
         if not waiting:
@@ -210,9 +209,8 @@ class HealthMonitor:
         return self._log.fault() or (_SILENT if silent else self._found.fault)
 
     def _pipeline_fault(self) -> str | None:
-        """Return why nothing is executed, if the pipeline's status says so and no result since.
-
-        A result that is newer than the status is of a pipeline elsewhere, which leads now.
+        """Return why nothing is executed, if the pipeline's status says so and no result since. A
+        result that is newer than the status is of a pipeline elsewhere, which leads now.
         """
         status = self._found.status
         if status is None or status.state == "running":
@@ -222,10 +220,9 @@ class HealthMonitor:
         return f"the pipeline is {status.state}"
 
     def _age_s(self, latest: ModelPosition) -> float:
-        """Return how old the state is at most that reads show.
-
-        Under load a look takes seconds. Until it ends, nobody knows whether reads show all by now.
-        They show all of before the last commit that they show, and of before the look before.
+        """Return how old the state is at most that reads show. Under load a look takes seconds.
+        Until it ends, nobody knows whether reads show all by now. They show all of before the last
+        commit that they show, and of before the look before.
         """
         if self._log_fault() is None and not self._looking():
             return round(self._found.unseen_s, 3)

@@ -61,12 +61,10 @@ class FollowedResults:
         self._skipped = 0
 
     def find_starts(self) -> None:
-        """Find the offsets from which on the results are followed; waits for Kafka.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not answer, or the database does not exist.
-            StoreMismatchError: what is read is of an earlier database.
-            TopicsError: Kafka does not tell whether it is.
+        """Find the offsets from which on the results are followed; waits for Kafka. Raises
+        KafkaUnavailableError: Kafka does not answer, or the database does not exist;
+        StoreMismatchError: what is read is of an earlier database; TopicsError: Kafka does not tell
+        whether it is.
         """
         consumer = reader(self._settings.client_config(), FOLLOWING)
         try:
@@ -78,9 +76,8 @@ class FollowedResults:
         self.starts = {n: max(low, high - _PRELOAD) for n, (low, high) in kept_spans.items()}
 
     def _must_be_present(self, model: FollowedModel) -> None:
-        """Refuse a read model that has followed changes which are not the database's any more.
-
-        Its seqs would be taken for those of the present database, and be shown as the present.
+        """Refuse a read model that has followed changes which are not the database's any more. Its
+        seqs would be taken for those of the present database, and be shown as the present.
         """
         followed = model.progress().topic_id
         database = self._settings.database
@@ -166,12 +163,10 @@ class KafkaLog:
         self._published = SingleFlight(self._look_at_published)
 
     async def start(self) -> None:
-        """Connect and follow the results, the last ones before now included.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not answer, or the database does not exist.
-            StoreMismatchError: what is read is of an earlier database.
-            TopicsError: Kafka does not tell whether it is.
+        """Connect and follow the results, the last ones before now included. Raises
+        KafkaUnavailableError: Kafka does not answer, or the database does not exist;
+        StoreMismatchError: what is read is of an earlier database; TopicsError: Kafka does not tell
+        whether it is.
         """
         if not self._results.starts:
             await run_in(self._executor, self._results.find_starts)
@@ -211,10 +206,8 @@ class KafkaLog:
         payload: bytes,
         headers: Mapping[str, bytes] | None = None,
     ) -> LogPosition:
-        """Append a transaction; see `TransactionLog`.
-
-        An error before the record is handed to the client library means that it was not appended;
-        any error after that leaves it open.
+        """Append a transaction; see `TransactionLog`. An error before the record is handed to the
+        client library means that it was not appended; any error after that leaves it open.
         """
         producer = self._producer
         if producer is None:

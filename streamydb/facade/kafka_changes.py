@@ -66,11 +66,9 @@ class ChangeReader:
         newest: int = 0,
     ) -> None:
         """Connect, to read the changes after seq `since`, whose commit timestamp is `ts_ms` if that
-        is known.
-
-        ``followed``: how far a read model has read. ``newest``: the largest seq that it met there.
-        Raises KafkaUnavailableError: Kafka does not answer; ProblemError: snapshot-gone: Kafka has
-        deleted some of the changes.
+        is known. ``followed``: how far a read model has read. ``newest``: the largest seq that it
+        met there. Raises KafkaUnavailableError: Kafka does not answer; ProblemError: snapshot-gone:
+        Kafka has deleted some of the changes.
         """
         topic = TopicNames(settings.database).changes
         self._topic = topic
@@ -186,10 +184,9 @@ class ChangeReader:
 def _trimmed_partitions(
     lows: Mapping[int, int], followed: Mapping[int, PartitionProgress], since: int, newest: int
 ) -> set[int]:
-    """The partitions of which changes after a seq may have been deleted.
-
-    A read model that has passed what was deleted may have met changes there that are not resolved.
-    Raises ProblemError: some have been.
+    """The partitions of which changes after a seq may have been deleted. A read model that has
+    passed what was deleted may have met changes there that are not resolved. Raises ProblemError:
+    some have been.
     """
     found = set()
     for number, low in lows.items():

@@ -123,9 +123,8 @@ async def _run_read(function: Callable[..., _T], count: int, *args: Any, **named
 
 
 def _place(query: ListQuery, generation: str) -> tuple[Cursor, ReadPoint]:
-    """Find the place where a page begins, and its snapshot: a cursor says both.
-
-    With a cursor, `consistency` has said already how recent the first page was.
+    """Find the place where a page begins, and its snapshot: a cursor says both. With a cursor,
+    `consistency` has said already how recent the first page was.
     """
     point = point_of(query)
     if query.cursor is None:

@@ -203,10 +203,9 @@ def time_of_id(txn_id: str) -> int | None:
 
 
 def transaction_body(body: bytes, key: str | None) -> tuple[str, bytes]:
-    """Return the id and the payload of the body of `POST /v1/transactions`.
-
-    The id may be left out; then the header `Idempotency-Key` is the id, if it was sent.
-    Raises ProblemError: invalid-json, invalid-transaction, invalid-parameter.
+    """Return the id and the payload of the body of `POST /v1/transactions`. The id may be left out;
+    then the header `Idempotency-Key` is the id, if it was sent. Raises ProblemError: invalid-json,
+    invalid-transaction, invalid-parameter.
     """
     try:
         fields = msgspec.json.decode(body)
@@ -229,10 +228,8 @@ def transaction_body(body: bytes, key: str | None) -> tuple[str, bytes]:
 def with_timely_deadline(
     payload: bytes, txn: Transaction, deadline: int | None, default: int
 ) -> bytes:
-    """Return a payload with a deadline: its own, the one that a header gives, or another.
-
-    None is added where it would make the record too large: then its id is remembered for the
-    window only.
+    """Return a payload with a deadline: its own, the one that a header gives, or another. None is
+    added where it would make the record too large: then its id is remembered for the window only.
     Raises ProblemError: invalid-parameter, if the header contradicts the payload.
     """
     if txn.deadline:
@@ -272,9 +269,8 @@ def parse(payload: bytes) -> Transaction:
 
 
 def refuse_code(code: str, payload: bytes | None = None) -> ProblemError:
-    """Return the problem of a transaction that would get the reason code, or got it.
-
-    With its ``payload`` the problem names the field at fault, if there is one.
+    """Return the problem of a transaction that would get the reason code, or got it. With its
+    ``payload`` the problem names the field at fault, if there is one.
     """
     slug, detail = problem_of_rejection(code).slug, errors.REJECTED_CODES[code]
     fault = None if payload is None else culprit(code, payload)

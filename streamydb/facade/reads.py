@@ -70,9 +70,8 @@ class Coverage:
         return {number: at for number, at in passed.items() if at < ends[number]}
 
     def look(self) -> asyncio.Task[bool] | None:
-        """Look for the next records, in a task of its own; None: that would tell nothing new.
-
-        The task's result is whether a gap was found. There is one look at a time.
+        """Look for the next records, in a task of its own; None: that would tell nothing new. The
+        task's result is whether a gap was found. There is one look at a time.
         """
         if self._looking is None or self._looking.done():
             unknown = self._unknown()
@@ -243,10 +242,9 @@ class Reader:
                 await self._must_come(since, name)
 
     def begin(self) -> asyncio.Task[int]:
-        """Begin to wait until the read model has passed the end of the log; that is done once.
-
-        The task's result is a seq that shows all that was answered before. A wait that has failed
-        is begun again.
+        """Begin to wait until the read model has passed the end of the log; that is done once. The
+        task's result is a seq that shows all that was answered before. A wait that has failed is
+        begun again.
         """
         begun = self._begun
         if begun is None or (begun.done() and not self.passed()):
@@ -270,9 +268,8 @@ class Reader:
             await asyncio.wait([self._begun])
 
     async def _wait(self, floor: int, name: str, timeout_s: float, *, strong: bool) -> None:
-        """Wait until the read model has the seq `floor` and, if `strong`, what was answered.
-
-        `name` is the parameter that `floor` was given by.
+        """Wait until the read model has the seq `floor` and, if `strong`, what was answered. `name`
+        is the parameter that `floor` was given by.
         """
         in_time = partial(self._ending.timeout, left_s=WORK_LEFT_S)
         with self.waiters.enter():
@@ -298,7 +295,6 @@ class Reader:
 
     async def _must_come(self, floor: int, name: str) -> None:
         """Refuse a seq above all that the records in the log can get; each gets one at most.
-
         Without an answer of Kafka nothing is known, nor before the first transaction is shown.
         Raises ProblemError: invalid-parameter.
         """
@@ -322,10 +318,8 @@ class Reader:
 
 async def in_thread(function: Callable[..., _T], *args: Any, of: Executor | None = None) -> _T:
     """Run a function that may take long in a thread; if cancelled, however often, wait for its end
-    first: the caller closes what it reads.
-
-    ``of`` has the threads; by default those of the event loop, which all reads share. They are few,
-    so what waits for Kafka must not hold them.
+    first: the caller closes what it reads. ``of`` has the threads; by default those of the event
+    loop, which all reads share. They are few, so what waits for Kafka must not hold them.
     """
     # No task: the end of a loop cancels all tasks, and then one is done while its thread works on.
     work = partial(contextvars.copy_context().run, function, *args)

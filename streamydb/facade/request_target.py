@@ -54,9 +54,8 @@ class RequestTarget(NamedTuple):
 
 
 def method_of(line: bytes) -> str | None:
-    """Return the method that a whole request line of HTTP/1.0 or HTTP/1.1 begins with.
-
-    It is empty if no standard has the method, and None if the bytes are no such line.
+    """Return the method that a whole request line of HTTP/1.0 or HTTP/1.1 begins with. It is empty
+    if no standard has the method, and None if the bytes are no such line.
     """
     line_match = _LINE.match(line)
     if line_match is None:
@@ -139,9 +138,8 @@ def with_host(
 
 @lru_cache(maxsize=256)
 def host_name(field: str) -> str | None:
-    """Return the host in a header Host, in small letters, without brackets and port.
-
-    It is empty if the header is, and None if the header is malformed.
+    """Return the host in a header Host, in small letters, without brackets and port. It is empty if
+    the header is, and None if the header is malformed.
     """
     if not field:
         return ""
@@ -166,10 +164,9 @@ _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 def split_path(scope: Scope, named: tuple[bytes, ...]) -> tuple[str, bytes | None]:
-    """Split a path into one of the ``named`` beginnings and the name behind it, still escaped.
-
-    Of any other path: all of it without escapes, and None.
-    Raises ProblemError: no-such-endpoint, for a path that could be taken for another one.
+    """Split a path into one of the ``named`` beginnings and the name behind it, still escaped. Of
+    any other path: all of it without escapes, and None. Raises ProblemError: no-such-endpoint, for
+    a path that could be taken for another one.
     """
     raw: bytes = scope.get("raw_path") or scope["path"].encode().replace(b"%", b"%25")
     raw = raw.partition(b"?")[0].removeprefix(scope.get("root_path", "").encode())

@@ -41,9 +41,8 @@ class CommitColumns:
     """
 
     def __init__(self, records: RecordColumns, at: Ints, told: Ints) -> None:
-        """Sort by place and by id the rows ``at`` (shape (n,)) of ``records``.
-
-        ``told``: of each partition, offset, seq and timestamp; shape (n, 4).
+        """Sort by place and by id the rows ``at`` (shape (n,)) of ``records``. ``told``: of each
+        partition, offset, seq and timestamp; shape (n, 4).
         """
         places, self.newest, self.ends = extent(told)
         self._values, self._ids = records.values, records.keys
@@ -117,9 +116,7 @@ class CommitColumns:
 
 def extent(told: Ints) -> tuple[Ints, tuple[int, int], dict[int, int]]:
     """Return the places of plain commits; the largest seq with its timestamp; partition -> end
-    offset.
-
-    ``told``: of each partition, offset, seq and timestamp; shape (n, 4), n > 0.
+    offset. ``told``: of each partition, offset, seq and timestamp; shape (n, 4), n > 0.
     """
     partitions, offsets, seqs, stamps = told.T
     last = int(seqs.argmax())

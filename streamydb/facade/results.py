@@ -61,10 +61,9 @@ class ResultIndex:
         self.counts: Counter[tuple[str, str]] = Counter()
 
     def take(self, batch: ResultBatch) -> Iterator[None]:
-        """Take in results; pause after each that somebody waits for, and after many others.
-
-        A micro-batch gives hundreds of verdicts at once, and each is half a millisecond of work
-        for its request: reads that come meanwhile must not wait for all of them.
+        """Take in results; pause after each that somebody waits for, and after many others. A
+        micro-batch gives hundreds of verdicts at once, and each is half a millisecond of work for
+        its request: reads that come meanwhile must not wait for all of them.
         """
         for each in batch:
             if isinstance(each, CommitColumns):
@@ -108,9 +107,8 @@ class ResultIndex:
                 yield
 
     def add(self, result: Result, value: bytes) -> bool:
-        """Take in a result and the record it is in; a repetition changes nothing.
-
-        Returns whether somebody waits for it.
+        """Take in a result and the record it is in; a repetition changes nothing. Returns whether
+        somebody waits for it.
         """
         position = position_of(result)
         place = place_of(position)

@@ -39,10 +39,9 @@ _OTHER_FILES: Final = 500
 
 def checked(settings: FacadeSettings) -> FacadeSettings:
     """Return the settings as they are served with; refuse an open facade that others can reach.
-
     Without tokens, requests must name a loopback host: else any web page that a user of this
-    machine visits could point its own host name here and read and write the database.
-    Raises ConfigurationError: off loopback there must be tokens.
+    machine visits could point its own host name here and read and write the database. Raises
+    ConfigurationError: off loopback there must be tokens.
     """
     if load_tokens(settings):
         if not settings.on_loopback and settings.tls_key_file is None:
@@ -151,11 +150,8 @@ def _read_once(model: ReadModel) -> None:
 
 def serve_database(settings: Settings, facade: FacadeSettings, model: FollowedModel) -> None:
     """Serve a database on Kafka until it is told to stop, as `serve`; waits until Kafka answers.
-
-    Raises:
-        ConfigurationError: see `serve`.
-        KafkaUnavailableError: Kafka refuses us, or has no such database.
-        StoreMismatchError: the read model is of an earlier database of that name.
+    Raises ConfigurationError: see `serve`; KafkaUnavailableError: Kafka refuses us, or has no such
+    database; StoreMismatchError: the read model is of an earlier database of that name.
     """
     from streamydb.facade.about import about_database
     from streamydb.facade.kafka import KafkaLog

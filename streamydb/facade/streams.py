@@ -54,9 +54,8 @@ async def stream_page(
 
     ``client``: the name by which the reader is counted. ``after``: `seq` or `seq.index` after which
     the first page begins. ``patience_s``: how long each look at Kafka and the read model may take,
-    if that is less than the settings say.
-    Raises ProblemError: no-such-stream, invalid-parameter, too-many-requests, overloaded;
-    KafkaUnavailableError: Kafka does not answer.
+    if that is less than the settings say. Raises ProblemError: no-such-stream, invalid-parameter,
+    too-many-requests, overloaded; KafkaUnavailableError: Kafka does not answer.
     """
     position, ts_ms = StreamPosition(name), 0
     if cursor is not None:

@@ -77,9 +77,8 @@ class Ticker:
             return snapshot.first_end()
 
     async def _tick(self) -> bool:
-        """Append a transaction without updates, and wait until it is decided.
-
-        Return True if its commit time reached the end that it was for.
+        """Append a transaction without updates, and wait until it is decided. Return True if its
+        commit time reached the end that it was for.
         """
         txn_id = f"tick-{uuid.uuid4()}"
         deadline_ms = self._log.time_ms() + int(1_000 * self._settings.deadline_s)

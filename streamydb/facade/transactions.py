@@ -97,9 +97,8 @@ async def execute(
     request: Request, txn_id: str, payload: bytes, wait: Preference, course: Course = _PLAIN
 ) -> Answer:
     """Execute a transaction, with a deadline if it has none, and answer with its verdict.
-
-    ``course``: says what is sent after a verdict, and how the last one is answered.
-    Raises ProblemError: whatever keeps it from being executed.
+    ``course``: says what is sent after a verdict, and how the last one is answered. Raises
+    ProblemError: whatever keeps it from being executed.
     """
     pending, result = await authorise_and_execute(request, txn_id, payload, wait, course.following)
     if result is None:
@@ -182,9 +181,8 @@ async def _append_dated(
     *,
     own: bool,
 ) -> tuple[PendingWrite, Result | None]:
-    """Append a transaction and wait for its verdict; with new deadlines if it is untimely.
-
-    What was refused as untimely was not executed, and left its id free.
+    """Append a transaction and wait for its verdict; with new deadlines if it is untimely. What was
+    refused as untimely was not executed, and left its id free.
     """
     txn_id, payload = attempt
     for number in range(_DATES_MAX):

@@ -146,9 +146,8 @@ async def await_within(
     timer: Callable[[float], AbstractAsyncContextManager[object]] = asyncio.timeout,
 ) -> _T:
     """Await a coroutine; most are done at once, and a timer would cost more than they do.
-
-    ``timer``: makes the timer of those that wait.
-    Raises TimeoutError: it took longer, and was cancelled.
+    ``timer``: makes the timer of those that wait. Raises TimeoutError: it took longer, and was
+    cancelled.
     """
     try:
         waiting = work.send(None)

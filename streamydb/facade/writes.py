@@ -241,11 +241,10 @@ class TransactionWriter:
         return txn_id in self._pending or self._log.recent(txn_id, None) is not None
 
     async def told_to(self, result: Result, client: Caller) -> Result:
-        """Return a verdict to a client that asks for it by an id, if it may know that.
-
-        A verdict tells of all keys that its transaction names. Who sent it here has shown that it
-        may know them; else the record in the log tells the names.
-        Raises ProblemError: forbidden; KafkaUnavailableError: Kafka does not answer.
+        """Return a verdict to a client that asks for it by an id, if it may know that. A verdict
+        tells of all keys that its transaction names. Who sent it here has shown that it may know
+        them; else the record in the log tells the names. Raises ProblemError: forbidden;
+        KafkaUnavailableError: Kafka does not answer.
         """
         if (
             client.may_read("")

@@ -66,10 +66,9 @@ def answer(done: duckdb.DuckDBPyConnection, seq: int, *, rows_max: int, bytes_ma
 
 
 def json_value(value: Any, kind: Any) -> Any:
-    """A value of a result, as DuckDB hands it over, as something that has a JSON form.
-
-    JSON stays itself (text where it is none, as DuckDB's NaN). Numbers that are not finite, times,
-    UUIDs and intervals are text, bytes are Base64.
+    """A value of a result, as DuckDB hands it over, as something that has a JSON form. JSON stays
+    itself (text where it is none, as DuckDB's NaN). Numbers that are not finite, times, UUIDs and
+    intervals are text, bytes are Base64.
     """
     if value is None or isinstance(value, bool | int):
         return value

@@ -55,7 +55,6 @@ class WithoutPandas(MetaPathFinder):
 
 def hold(memory_bytes: int | None, cpu_s: int, *, for_good: bool = True) -> None:
     """Hold this process to so much more memory, to processor time in all, and to no new files.
-
     ``memory_bytes`` None: what was said before. ``for_good``: it cannot be given more later.
     """
     limits = {resource.RLIMIT_CPU: cpu_s, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0}

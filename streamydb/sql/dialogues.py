@@ -36,10 +36,8 @@ class DialoguePool:
     async def run(
         self, owner: str, job: Any, answer: Callable[[Any], Awaitable[Any]], timeout_s: float
     ) -> Any:
-        """Have a job of an owner done; return its outcome.
-
-        ``answer`` answers a question of the process: ``["read", …]`` and the like. The outcome is
-        ``["done", …]``, and is not asked.
+        """Have a job of an owner done; return its outcome. ``answer`` answers a question of the
+        process: ``["read", …]`` and the like. The outcome is ``["done", …]``, and is not asked.
         Raises TooMuch: it took too much.
         """
         process = self._of(owner) or await self._spare.take()

@@ -159,10 +159,9 @@ def _query(connection: duckdb.DuckDBPyConnection, job: Job, seq: int) -> QueryOu
 
 
 def _only_query(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement | None:
-    """The query that a text is; None if it is more than one, or something else.
-
-    DuckDB makes several statements of a PIVOT by the values that there are. So does it of a
-    `create table` of one; but in brackets there can be nothing but a query.
+    """The query that a text is; None if it is more than one, or something else. DuckDB makes
+    several statements of a PIVOT by the values that there are. So does it of a `create table` of
+    one; but in brackets there can be nothing but a query.
     """
     statements = connection.extract_statements(sql)
     if len(statements) != 1:

@@ -39,10 +39,9 @@ async def get_history(request: Request, query: HistoryQuery) -> Answer:
 def _versions(
     model: ReadModel, key: str, at: int, limit: int, bytes_max: int
 ) -> tuple[list[Version], bool]:
-    """Versions up to seq `at`, newest first, and whether there are more.
-
-    They are read a few at a time, so that large values do not fill the memory before they count;
-    what is behind a seq never changes, so that each part may have a snapshot of its own.
+    """Versions up to seq `at`, newest first, and whether there are more. They are read a few at a
+    time, so that large values do not fill the memory before they count; what is behind a seq never
+    changes, so that each part may have a snapshot of its own.
     """
     versions: list[Version] = []
     size = 0

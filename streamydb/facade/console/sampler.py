@@ -142,9 +142,8 @@ class Sampler:
         return max(0.0, round((seq - before.seq) / (second - before.second), 1))
 
     def _lag(self, ends: Mapping[int, int], latest: ModelPosition) -> int:
-        """Return how many records of the log the read model does not show yet.
-
-        The log is asked about gaps meanwhile, so that the next answer is more exact.
+        """Return how many records of the log the read model does not show yet. The log is asked
+        about gaps meanwhile, so that the next answer is more exact.
         """
         coverage = self.services.reader.coverage
         coverage.note(ends)

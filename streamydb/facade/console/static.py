@@ -57,9 +57,8 @@ async def get_file(request: Request, _: NoQuery) -> Answer:
 
 
 def _answer(request: Request, file: _File) -> Answer:
-    """Return a file, or the answer that the client has it already.
-
-    `sender` adds `nosniff`, as to every answer.
+    """Return a file, or the answer that the client has it already. `sender` adds `nosniff`, as to
+    every answer.
     """
     sender = request.sender
     codings = {tagged(file.tag, coding): coding for coding in sender.codings(len(file.data))}

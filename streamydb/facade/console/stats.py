@@ -90,7 +90,6 @@ def _pipeline(status: PipelineStatus, now: float) -> dict[str, Any]:
 
 def _samples(sampler: Sampler, second: int, after_ms: int) -> list[_Sample]:
     """The samples of the window that are complete: up to where figures are, if they are taken.
-
     Times after `second` are of a clock that has been set back since.
     """
     figures = {taken.second: taken for taken in sampler.figures if taken.second <= second}
@@ -123,9 +122,8 @@ def _sample(sampler: Sampler, second: int, taken: Figures | None) -> _Sample:
 
 
 def _contention(sampler: Sampler, client: Caller, second: int) -> dict[str, Any]:
-    """Conflict groups, and those hot keys that the client may read.
-
-    Groups and counts follow from all keys, so that only who may read them all is told of them.
+    """Conflict groups, and those hot keys that the client may read. Groups and counts follow from
+    all keys, so that only who may read them all is told of them.
     """
     contention = sampler.contention
     contention.forget(second)

@@ -145,7 +145,6 @@ def explain(
     result: Result, evidence: Evidence, look: Look, may_read: Callable[[str], bool] | None = None
 ) -> TransactionHistory:
     """Put together what is known of the transaction that has a verdict (not that of a repetition).
-
     ``look``: shows the state right before it. ``may_read``: tells which keys may show its group;
     None: all.
     """
@@ -322,9 +321,8 @@ def _raw(value: bytes | None) -> Raw:
 def visible_history(
     life: TransactionHistory, may_read: Callable[[str], bool]
 ) -> TransactionHistory:
-    """Hide what a client may not read: values, what was compared with them, other ids, digests.
-
-    A digest is of the whole state, so that it tells when a guess of a value is right.
+    """Hide what a client may not read: values, what was compared with them, other ids, digests. A
+    digest is of the whole state, so that it tells when a guess of a value is right.
     """
     if may_read(""):
         return life

@@ -65,7 +65,6 @@ def group_of(
     may_read: Callable[[str], bool] | None = None,
 ) -> ConflictGroup:
     """Return the group of the transaction at a seq in its plan, whose members are in order.
-
     ``declared``: there were constraints before the plan; what writes after the first declaration
     reads them too. ``may_read``: only these keys connect transactions; None: all.
     """
@@ -144,7 +143,6 @@ class _Plan:
 
     def _join_keys(self) -> None:
         """Join each transaction with its spans, and the keys within a span with each other, once.
-
         ``reached``: the sets of keys that are joined so far lie side by side, so from any key a
         later one that is not joined with it is found without passing those between.
         """

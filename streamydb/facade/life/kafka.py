@@ -48,9 +48,8 @@ _LATE: Final = "it was not found within the time for looking"
 
 
 def collect(connection: Mapping[str, str], database: str, result: records.Result) -> Evidence:
-    """Find what the topics have of a transaction with a verdict (not that of a repetition).
-
-    A topic that cannot be read is named in ``missing``.
+    """Find what the topics have of a transaction with a verdict (not that of a repetition). A topic
+    that cannot be read is named in ``missing``.
     """
     search = _Search(connection, database, result)
     looks = {
