@@ -51,7 +51,12 @@ def broker(
         fail(f"--advertise {advertise}: give it as host:port", EXIT_USAGE)
 
     settings = read_settings(home=home)
-    reached = _reached(host)
+    # Return the address at which this machine reaches what listens on `host`.
+    try:
+        every = ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        every = False
+    reached = "127.0.0.1" if every else host
     address = advertise or authority(reached, port)
     all_properties = _listening(host, port, address) | _read(properties)
     kafka = EmbeddedBroker(
@@ -67,15 +72,6 @@ def broker(
     except BrokerError as error:
         fail(str(error))
     say("Kafka broker: stopped")
-
-
-def _reached(host: str) -> str:
-    """Return the address at which this machine reaches what listens on ``host``."""
-    try:
-        every = ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        every = False
-    return "127.0.0.1" if every else host
 
 
 def _listening(host: str, port: int, address: str) -> dict[str, str]:

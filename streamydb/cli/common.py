@@ -63,7 +63,11 @@ class Commands(TyperGroup):
         """Run the program; what a terminal or a file cannot show does not end it, and what SIGTERM
         ends leaves nothing half made.
         """
-        open_what_is_closed()
+        # Give a program that was started without standard streams (`>&-`) empty ones. Otherwise
+        # Kafka's client would get their numbers for its connections, and write errors there.
+        for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+            if getattr(sys, name) is None:
+                setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
         show_what_can_be()
         let_java_read_every_name()
         with unwinding():
@@ -101,15 +105,6 @@ def _code(error: Exception) -> int | None:
         return None
     ours = isinstance(error, StreamyError) or module in {"streamydb", "confluent_kafka", "cimpl"}
     return EXIT_FAILED if ours else None
-
-
-def open_what_is_closed() -> None:
-    """Give a program that was started without standard streams (`>&-`) empty ones. Otherwise
-    Kafka's client would get their numbers for its connections, and write errors there.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
 
 
 def show_what_can_be() -> None:

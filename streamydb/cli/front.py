@@ -72,7 +72,16 @@ def front_of(target: Target, port: int | None, timeout_s: float) -> Front:
     """
     front, running = wished(port, timeout_s), target.place.facade_url()
     if running is None:
-        _refuse_taken(front)
+        if not front.free(0):
+            fail(
+                f"{PREFIX}HOST: {front.host} is no address that a program on this machine may listen "
+                "on. Nothing was started", EXIT_USAGE,
+            )  # fmt: skip
+        if front.port is not None and not front.free(front.port):
+            fail(
+                f"another program has port {front.port}; choose another with --http-port "
+                f"({PREFIX}PORT), or leave it out: then a free one is found. Nothing was started"
+            )
     elif front.port is not None and front.port != _port_of(running):
         fail(
             f"the facade of {target.database} runs at {running}, not on port {front.port}: stop it "
@@ -97,19 +106,6 @@ def wished(port: int | None, timeout_s: float) -> Front:
     number = settings.port if "port" in settings.model_fields_set else 0
     name = settings.allowed_hosts[0] if settings.allowed_hosts else None
     return Front(number or None, timeout_s, settings.host, settings.local_url, name)
-
-
-def _refuse_taken(front: Front) -> None:
-    if not front.free(0):
-        fail(
-            f"{PREFIX}HOST: {front.host} is no address that a program on this machine may listen "
-            "on. Nothing was started", EXIT_USAGE,
-        )  # fmt: skip
-    if front.port is not None and not front.free(front.port):
-        fail(
-            f"another program has port {front.port}; choose another with --http-port "
-            f"({PREFIX}PORT), or leave it out: then a free one is found. Nothing was started"
-        )
 
 
 def start_front(target: Target, front: Front, phases: Phases) -> str:

@@ -152,7 +152,11 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
         kafka.reshard(target.connection, target.database, shards)
         aside = sizes.put_aside(checkpoint)
         draft.rename(checkpoint)
-        _rewrite(target, shards)
+        import msgspec
+
+        record = target.place.record()
+        if record is not None:
+            target.place.write_record(msgspec.structs.replace(record, shards=shards))
         phase.outcome = f"seq {about.seq:,}, {about.keys:,} keys"
     return {
         "shards": shards,
@@ -178,14 +182,6 @@ def _must_stand_still(target: Target) -> None:
             f"{target.database} is executed elsewhere, by pipeline {pipeline}: stop it first. One "
             "that has just ended counts for half a minute"
         )
-
-
-def _rewrite(target: Target, shards: int) -> None:
-    import msgspec
-
-    record = target.place.record()
-    if record is not None:
-        target.place.write_record(msgspec.structs.replace(record, shards=shards))
 
 
 def _seq(backup: BackupFolder, manifest: BackupManifest, at: str | None) -> int:
@@ -225,7 +221,21 @@ def fill(
             target.connection, target.database, contents, lambda done: _note(phase, done, total)
         )
         keep_rulings(target.connection, target.database, source.rulings(), about.positions)
-        _keep(target, manifest, procedures)
+        # Record how the database was founded, and put its modules where its pipeline finds them.
+        import shutil
+
+        from streamydb import kafka
+        from streamydb.kafka.foundation import facts_of
+
+        log = kafka.log_id(target.connection, target.database)
+        founding = kafka.FoundingFacts(log=log, **facts_of(manifest))
+        kafka.record(target.connection, target.database, founding)
+
+        target.procedures.mkdir(parents=True, exist_ok=True)
+        for path in (path for folder in procedures for path in folder.glob("*.py")):
+            copy = target.procedures / path.name
+            if not (copy.exists() and copy.samefile(path)):
+                shutil.copy2(path, copy)
         open_log(target.connection, target.database)
         _write_record(target, manifest)
         phase.outcome = f"{appended:,} records appended"
@@ -297,24 +307,6 @@ def _refuse_used(target: Target, found: Mapping[str, TopicDescription], partitio
             f"there is a database {target.database} at {target.bootstrap} already, and it has been "
             "used: name another one. Nothing was changed"
         )
-
-
-def _keep(target: Target, manifest: BackupManifest, procedures: Sequence[Path]) -> None:
-    """Record how the database was founded, and put its modules where its pipeline finds them."""
-    import shutil
-
-    from streamydb import kafka
-    from streamydb.kafka.foundation import facts_of
-
-    log = kafka.log_id(target.connection, target.database)
-    founding = kafka.FoundingFacts(log=log, **facts_of(manifest))
-    kafka.record(target.connection, target.database, founding)
-
-    target.procedures.mkdir(parents=True, exist_ok=True)
-    for path in (path for folder in procedures for path in folder.glob("*.py")):
-        copy = target.procedures / path.name
-        if not (copy.exists() and copy.samefile(path)):
-            shutil.copy2(path, copy)
 
 
 def _write_record(target: Target, manifest: BackupManifest) -> None:

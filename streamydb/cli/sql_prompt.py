@@ -43,33 +43,30 @@ class Prompt:
         """Yield texts of whole statements; obey the commands between them."""
         self._begin()
         try:
-            yield from self._statements()
+            from streamydb.sql.tables import typed_lines
+
+            typed = typed_lines()
+            while True:
+                try:
+                    line = self._ask("...> " if typed.lines else "sql> ")
+                except Terminated:
+                    raise
+                except KeyboardInterrupt:
+                    typed = typed_lines()
+                    typer.echo()
+                    continue
+                except EOFError:
+                    break
+                if not typed.lines and line.strip().startswith("\\"):
+                    if line.strip() == "\\q":
+                        break
+                    self._command(line.strip())
+                    continue
+                if (typed.lines or line.strip()) and typed.take(line):
+                    yield "\n".join(typed.lines)
+                    typed = typed_lines()
         finally:  # by Ctrl-C in a statement, too
             self._end()
-
-    def _statements(self) -> Iterator[str]:
-        from streamydb.sql.tables import typed_lines
-
-        typed = typed_lines()
-        while True:
-            try:
-                line = self._ask("...> " if typed.lines else "sql> ")
-            except Terminated:
-                raise
-            except KeyboardInterrupt:
-                typed = typed_lines()
-                typer.echo()
-                continue
-            except EOFError:
-                break
-            if not typed.lines and line.strip().startswith("\\"):
-                if line.strip() == "\\q":
-                    break
-                self._command(line.strip())
-                continue
-            if (typed.lines or line.strip()) and typed.take(line):
-                yield "\n".join(typed.lines)
-                typed = typed_lines()
 
     def complete(self, word: str) -> list[str]:
         """The words that begin with this one: of SQL, tables, views, and their columns."""

@@ -139,23 +139,19 @@ def facade_of(target: Target, url: str | None) -> str:
             "name it with --url"
         )
     if url is None:
-        _must_be_of(target, address)
+        # Refuse the facade of this home if another Kafka is named: its database is another one.
+        served = target.place.facade_bootstrap()
+        if served is not None and not {*served.split(",")} & {*target.bootstrap.split(",")}:
+            fail(
+                f"the facade that `up` started, {address}, serves {target.database} at {served}, not at "
+                f"{target.bootstrap}: name a facade of that one with --url"
+            )
     if not listens(_place_of(address)):
         fail(
             f"nobody listens at {address}: start the facade (`{target.command('up')}`), or name "
             "another one with --url"
         )
     return address
-
-
-def _must_be_of(target: Target, facade: str) -> None:
-    """Refuse the facade of this home if another Kafka is named: its database is another one."""
-    served = target.place.facade_bootstrap()
-    if served is not None and not {*served.split(",")} & {*target.bootstrap.split(",")}:
-        fail(
-            f"the facade that `up` started, {facade}, serves {target.database} at {served}, not at "
-            f"{target.bootstrap}: name a facade of that one with --url"
-        )
 
 
 def _place_of(url: str) -> str:  # noqa: RET503 - `fail` does not return

@@ -66,10 +66,6 @@ def _run(
         return _many(target, file, timeout_s, json=json)
     if not transaction.keys() - {"id"}:
         raise Failure("nothing to do: give --put, --add, --read, --call ..., or a file", EXIT_USAGE)
-    return _one(target, transaction, timeout_s, json=json)
-
-
-def _one(target: Target, transaction: dict[str, Any], timeout_s: float, *, json: bool) -> bool:
     from streamydb.cli.calls import call
 
     result = call(target, transaction, timeout_s)

@@ -31,7 +31,14 @@ def undone_if_interrupted(target: Target, phases: Phases) -> Iterator[None]:
         started = [role for role in _running(target) if role not in before]
         try:
             for role in reversed(started):
-                _stop(target, role, phases)
+                from streamydb.local import processes
+                from streamydb.local.broker import stop_detached
+
+                with phases.phase(f"Stopping the {role} of {target.database}"):
+                    if role == _BROKER:
+                        stop_detached(target.settings.home)
+                    else:
+                        processes.stop(target.place.folder, role)
         except KeyboardInterrupt:
             say(f"Some of it runs on: `{target.command('down')}` stops it.")
         else:
@@ -51,14 +58,3 @@ def _running(target: Target) -> list[str]:
     roles = [role for role in known if processes.find(target.place.folder, role)]
     embedded = target.settings.bootstrap is None and find_broker(target.settings.home) is not None
     return [_BROKER, *roles] if embedded else roles
-
-
-def _stop(target: Target, role: str, phases: Phases) -> None:
-    from streamydb.local import processes
-    from streamydb.local.broker import stop_detached
-
-    with phases.phase(f"Stopping the {role} of {target.database}"):
-        if role == _BROKER:
-            stop_detached(target.settings.home)
-        else:
-            processes.stop(target.place.folder, role)

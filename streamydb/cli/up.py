@@ -132,7 +132,10 @@ def up(
                 _start_pipeline(target, master, timeout, phases, sync, front, small=small)
                 first = _first_transaction(target, phases)
             _go_on(target, front, phases, None, connect=connect)
-    _tell_started(target, first, json)
+    if json:
+        print_json({**_facts(target), "already_running": False, "first_result": first})
+    else:
+        _tell_next(target)
 
 
 def _alone(target: Target) -> AbstractContextManager[None]:
@@ -236,14 +239,6 @@ def _tell_running(target: Target, json: bool) -> None:
         return
     say(f"Database {target.database} runs already.")
     show(describe(target))
-
-
-def _tell_started(target: Target, first: Result, json: bool) -> None:
-    """Say that everything runs now, and what to try."""
-    if json:
-        print_json({**_facts(target), "already_running": False, "first_result": first})
-    else:
-        _tell_next(target)
 
 
 def _facts(target: Target) -> dict[str, Any]:

@@ -200,38 +200,29 @@ def _text(feed: WatchTarget, key: bytes | None, value: bytes | None) -> str:
     try:
         record = msgspec.json.decode(value)
         if feed is WatchTarget.changes:
-            return _change_line(name, record)
+            if "resolved" in record:
+                return f"{record['resolved']:>10}  resolved"
+            word = {"c": "create", "u": "update", "d": "delete"}.get(record["op"], record["op"])
+            before, after = _json(record["before"]), _json(record["after"])
+            change = {"create": after, "delete": before}.get(word, f"{before} -> {after}")
+            return f"{record['source']['seq']:>10}  {word:<9}  {name}  {change}"
         if feed is WatchTarget.streams:
             return f"{record['seq']:>10}.{record['index']:<4} {name}  {_json(record['record'])}"
         if feed is WatchTarget.results:
-            return _result_line(name, record)
+            clock = time.strftime("%H:%M:%S", time.localtime(record["ts_ms"] / 1000))
+            parts = [f"{record['seq']:>10}", f"{record['status']:<9}", clock, name]
+            if record["code"]:
+                parts.append(str(record["code"]))
+            if record["reads"]:
+                parts.append(_json(record["reads"]))
+            if record["failed"]:
+                parts.append(f"failed {_json(record['failed'])}")
+            if "duplicate" in record:
+                parts.append(f"(repeated as {record['duplicate']['seq']})")
+            return "  ".join(parts)
     except (*UNREADABLE, KeyError, TypeError):
         pass
     return f"{name}  {value.decode('utf-8', 'backslashreplace')}"
-
-
-def _change_line(name: str, record: dict[str, Any]) -> str:
-    """seq, operation, key, value before and after."""
-    if "resolved" in record:
-        return f"{record['resolved']:>10}  resolved"
-    word = {"c": "create", "u": "update", "d": "delete"}.get(record["op"], record["op"])
-    before, after = _json(record["before"]), _json(record["after"])
-    change = {"create": after, "delete": before}.get(word, f"{before} -> {after}")
-    return f"{record['source']['seq']:>10}  {word:<9}  {name}  {change}"
-
-
-def _result_line(name: str, record: dict[str, Any]) -> str:
-    clock = time.strftime("%H:%M:%S", time.localtime(record["ts_ms"] / 1000))
-    parts = [f"{record['seq']:>10}", f"{record['status']:<9}", clock, name]
-    if record["code"]:
-        parts.append(str(record["code"]))
-    if record["reads"]:
-        parts.append(_json(record["reads"]))
-    if record["failed"]:
-        parts.append(f"failed {_json(record['failed'])}")
-    if "duplicate" in record:
-        parts.append(f"(repeated as {record['duplicate']['seq']})")
-    return "  ".join(parts)
 
 
 def _json(value: object) -> str:

@@ -74,28 +74,7 @@ def whatif(
     modules, declared = dict(map(_module, module or ())), [*map(declaration, constraint or ())]
     rules = rules_of(modules, declared, drop_constraint or ())
     target = find_target(options, procedures=procedures)
-    report = _asked(target, backup, rules, (from_seq, to_seq), output)
-    print_json(_told(report, output)) if json else _show(report, output, list(modules))
-    if not report.same:
-        raise typer.Exit(EXIT_NO)
-
-
-def _module(text: str) -> tuple[str, Path]:
-    name, separator, file = text.partition("=")
-    if not separator or not name or not file:
-        fail(f"--module {text}: give it as NAME=FILE, like shop=new_shop.py", EXIT_USAGE)
-    path = Path(file)
-    read_file(path)
-    return name, path
-
-
-def _asked(
-    target: Target,
-    backup: Path | None,
-    rules: Any,
-    stretch: tuple[int, int | None],
-    output: Path | None,
-) -> WhatIfReport:
+    stretch = (from_seq, to_seq)
     from streamydb.cli.backup_options import noting
     from streamydb.cli.past import backup_history, live_history
     from streamydb.cli.phases import Phases
@@ -111,7 +90,19 @@ def _asked(
         report = executed(history, rules, Stretch(*stretch), keep, noting(phase))
         count = report.to_seq - report.from_seq + 1
         phase.outcome = f"{count:,} transactions executed twice"
-    return report
+    report = report
+    print_json(_told(report, output)) if json else _show(report, output, list(modules))
+    if not report.same:
+        raise typer.Exit(EXIT_NO)
+
+
+def _module(text: str) -> tuple[str, Path]:
+    name, separator, file = text.partition("=")
+    if not separator or not name or not file:
+        fail(f"--module {text}: give it as NAME=FILE, like shop=new_shop.py", EXIT_USAGE)
+    path = Path(file)
+    read_file(path)
+    return name, path
 
 
 def _ignore(_: WhatIfDifference) -> None:

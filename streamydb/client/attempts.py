@@ -251,7 +251,11 @@ def run(
         attempt = Attempt(session, freshness)
         try:
             value = yield from _call(attempt)
-            _check_called(value)
+            if inspect.iscoroutine(value):
+                value.close()
+                raise InvalidParameterError(
+                    "run() awaits a coroutine function only with connect_async."
+                )
         except Exception:
             if not attempt.lost:
                 raise
@@ -265,19 +269,19 @@ def run(
             attempt.end()
         if number < calls_max:
             yield from perform(requests.Pause(retry.pause_s()))
-    raise _conflict_error(calls_max, conflict)
+    failed = () if conflict is None else conflict.failed
+    members = {} if conflict is None else conflict.members
+    raise ConflictError(
+        f"The function met a conflict in each of {calls_max} calls; nothing was written. Let it do "
+        "less, or allow more calls (conflicts_max).",
+        members=members,
+        failed=failed,
+    )
 
 
 def _call(attempt: Attempt) -> Flow[Any]:
     answer: Any = yield requests.ResumeAttempt(attempt)
     return answer
-
-
-def _check_called(value: Any) -> None:
-    """Refuse a coroutine function, which nobody awaits. Raises InvalidParameterError."""
-    if inspect.iscoroutine(value):
-        value.close()
-        raise InvalidParameterError("run() awaits a coroutine function only with connect_async.")
 
 
 def _commit(attempt: Attempt) -> Flow[CheckFailedError | None]:
@@ -286,14 +290,3 @@ def _commit(attempt: Attempt) -> Flow[CheckFailedError | None]:
     except CheckFailedError as error:
         return error
     return None
-
-
-def _conflict_error(calls: int, conflict: CheckFailedError | None) -> ConflictError:
-    failed = () if conflict is None else conflict.failed
-    members = {} if conflict is None else conflict.members
-    return ConflictError(
-        f"The function met a conflict in each of {calls} calls; nothing was written. Let it do "
-        "less, or allow more calls (conflicts_max).",
-        members=members,
-        failed=failed,
-    )

@@ -212,24 +212,16 @@ def call(session: Session, request: ProcedureCall) -> Flow[Committed]:
         except SnapshotGoneError:
             pass
         except AbortedError as error:
-            if not _may_be_a_conflict(error, request):
+            pinned = request.pinned and isinstance(error, CheckFailedError)
+            if not (pinned or error.code == errors.UNDECLARED_KEY):
                 raise
             conflict = error
         freshness = session.floor(session.seq)
         if number < calls_max:
             yield from perform(Pause(retry.pause_s()))
-    raise _conflict_error(request.name, calls_max, conflict)
-
-
-def _may_be_a_conflict(error: AbortedError, request: ProcedureCall) -> bool:
-    pinned = request.pinned and isinstance(error, CheckFailedError)
-    return pinned or error.code == errors.UNDECLARED_KEY
-
-
-def _conflict_error(name: str, calls_max: int, conflict: AbortedError | None) -> ConflictError:
     members = {} if conflict is None else conflict.members
-    return ConflictError(
-        f"The keys of {name} were others than on the snapshot in each of {calls_max} attempts; "
+    raise ConflictError(
+        f"The keys of {request.name} were others than on the snapshot in each of {calls_max} attempts; "
         "nothing was written. Give the keys, or allow more attempts (calls_max).",
         members=members,
     )

@@ -125,7 +125,11 @@ def _perform_once(session: Session, request: Send | Ask) -> Flow[Result | Pendin
         return _with_clocks(session, error, sent_ms) if _is_untimely(error) else error
     if isinstance(outcome, Result):
         if outcome.code in UNTIMELY:
-            return _refusal_of(session, outcome, sent_ms)
+            # Return the error of a copy that came after the deadline, or too long before it.
+            session.saw(outcome.seq)
+            fault = refusal(outcome.code or "", None, outcome.id)
+            fault.members["ts_ms"] = outcome.ts_ms
+            return _with_clocks(session, fault, sent_ms)
         session.saw(0, _commit_ms(outcome), sent_ms)
     return outcome
 
@@ -214,14 +218,6 @@ def _find_verdict(txn: Prepared, retry: Retry, time_s: Callable[[], float]) -> F
         else:
             lacking.append(outcome)
             sought, position = next_id, None
-
-
-def _refusal_of(session: Session, result: Result, sent_ms: int | None) -> RequestError:
-    """Return the error of a copy that came after the deadline, or too long before it."""
-    session.saw(result.seq)
-    fault = refusal(result.code or "", None, result.id)
-    fault.members["ts_ms"] = result.ts_ms
-    return _with_clocks(session, fault, sent_ms)
 
 
 def _with_new_deadline(

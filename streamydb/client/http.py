@@ -141,7 +141,12 @@ def decode(request: requests.Request[Any], answer: HttpAnswer) -> Any:
             return sql_answer(answer.body)
         if isinstance(request, requests.Emissions):
             return emissions(answer.body)
-        return _outcome(answer)
+        # A verdict, or the place where to ask for it.
+        if answer.status != 202:
+            return decode_result(answer.body)
+        location = urlsplit(answer.headers.get("location", ""))
+        txn_id = unquote(location.path.rpartition("/")[2])
+        return requests.Pending(parse_qs(location.query).get("record", [None])[0], txn_id or None)
     except (*UNREADABLE, RecordError) as fault:
         raise UnexpectedAnswerError("The answer is not one of a facade.", answer.status) from fault
 
@@ -192,15 +197,6 @@ def _fault(answer: HttpAnswer) -> Exception:
 def _reading(decoded: _Reading) -> requests.Reading:
     entries = decoded.entries.items()
     return requests.Reading(decoded.seq, {k: None if e is None else e.stored() for k, e in entries})
-
-
-def _outcome(answer: HttpAnswer) -> Result | requests.Pending:
-    """A verdict, or the place where to ask for it."""
-    if answer.status != 202:
-        return decode_result(answer.body)
-    location = urlsplit(answer.headers.get("location", ""))
-    txn_id = unquote(location.path.rpartition("/")[2])
-    return requests.Pending(parse_qs(location.query).get("record", [None])[0], txn_id or None)
 
 
 def _freshness(freshness: requests.Freshness) -> dict[str, Any]:

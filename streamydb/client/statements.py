@@ -90,18 +90,14 @@ def execute_sql(
             make = partial(SqlStatements, tables, statements, session.floor(session.seq))
             pause = retry.again(None) if attempts < session.options.conflicts_max else None
             if pause is None:
-                raise _conflict_error(attempts, error) from None
+                raise ConflictError(
+                    f"Others wrote what the statements read in each of {attempts} attempts; nothing was "
+                    "written.",
+                    members=error.members,
+                ) from None
         else:
             return _results(session, answer)
         yield from perform(pause)
-
-
-def _conflict_error(attempts: int, conflict: CheckFailedError) -> ConflictError:
-    return ConflictError(
-        f"Others wrote what the statements read in each of {attempts} attempts; nothing was "
-        "written.",
-        members=conflict.members,
-    )
 
 
 def _execute_once(retry: Retry, make: partial[SqlStatements], txn_id: str) -> Flow[SqlAnswer]:

@@ -48,12 +48,6 @@ def entity_tag(version: int, generation: str = FIRST) -> str:
     return f'"{with_generation(str(version), generation)}"'
 
 
-def entity_tags(version: int, generation: str = FIRST) -> list[str]:
-    """Return the ETags of a version in all codings; of 0, an absent key, there are none."""
-    plain = entity_tag(version, generation)
-    return [tagged(plain, coding) for coding in SUFFIXES] if version else []
-
-
 class EntityTags(NamedTuple):
     """A condition's entity tags, as they were sent; None: `*`, whatever is there."""
 
@@ -144,7 +138,9 @@ class KeyConditions(NamedTuple):
 
     def allow(self, version: int) -> bool:
         """Return True if the write may be made over this version, 0 where there is none."""
-        own = entity_tags(version, self.generation)
+        # Return the ETags of a version in all codings; of 0, an absent key, there are none.
+        plain = entity_tag(version, self.generation)
+        own = [tagged(plain, coding) for coding in SUFFIXES] if version else []
         return not self.conditions.fails(own) and not self.conditions.is_known(own)
 
     @property

@@ -65,7 +65,25 @@ class Exchange(RequestResponseCycle):
         if message["type"] == "http.response.start":
             self._begin(message["status"], message["headers"])
         else:
-            self._continue(message)
+            # Write a part of the body, and before the first one the head.
+            if not self.response_started or self.response_complete:
+                raise RuntimeError("a part of a body is before or behind its answer")
+            body, is_last = message["body"], not message["more_body"]
+            if self._left is not None:
+                self._left -= len(body)
+                if self._left < 0 or (is_last and self._left > 0):
+                    raise RuntimeError("a body is not as long as its head says")
+            elif self.chunked_encoding:
+                chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+                body = chunk + b"0\r\n\r\n" if is_last else chunk
+            head, self._head = self._head, b""
+            self.transport.write(head + body if head else body)
+            if is_last:
+                self.response_complete = True
+                self.message_event.set()
+                if not self.keep_alive:
+                    self.transport.close()
+                self.on_response()
 
     def _begin(self, status: int, headers: Headers) -> None:
         if self.response_started:
@@ -87,42 +105,13 @@ class Exchange(RequestResponseCycle):
             headers.append(_CHUNKED)
         if is_bodiless:
             self._left = 0
-        self._head = STATUS_LINE[status] + _lines(headers)
-
-    def _continue(self, message: Message) -> None:
-        """Write a part of the body, and before the first one the head."""
-        if not self.response_started or self.response_complete:
-            raise RuntimeError("a part of a body is before or behind its answer")
-        body, is_last = message["body"], not message["more_body"]
-        if self._left is not None:
-            self._left -= len(body)
-            if self._left < 0 or (is_last and self._left > 0):
-                raise RuntimeError("a body is not as long as its head says")
-        elif self.chunked_encoding:
-            body = _chunks(body, is_last=is_last)
-        head, self._head = self._head, b""
-        self.transport.write(head + body if head else body)
-        if is_last:
-            self.response_complete = True
-            self.message_event.set()
-            if not self.keep_alive:
-                self.transport.close()
-            self.on_response()
-
-
-def _lines(headers: Headers) -> bytes:
-    """Return the lines of a head. Raises RuntimeError: a header has a byte that could end it."""
-    lines = b"\r\n".join(map(b": ".join, headers))
-    ends = len(headers) - 1
-    controls = len(lines) - len(lines.translate(None, _CONTROLS))
-    if controls != 2 * ends or lines.count(b"\r\n") != ends:
-        raise RuntimeError("a header has a byte that none may have")
-    return lines + b"\r\n\r\n"
-
-
-def _chunks(body: bytes, *, is_last: bool) -> bytes:
-    chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-    return chunk + b"0\r\n\r\n" if is_last else chunk
+        # Return the lines of a head. Raises RuntimeError: a header has a byte that could end it.
+        lines = b"\r\n".join(map(b": ".join, headers))
+        ends = len(headers) - 1
+        controls = len(lines) - len(lines.translate(None, _CONTROLS))
+        if controls != 2 * ends or lines.count(b"\r\n") != ends:
+            raise RuntimeError("a header has a byte that none may have")
+        self._head = STATUS_LINE[status] + (lines + b"\r\n\r\n")
 
 
 _LINGER_S: Final = 1.0

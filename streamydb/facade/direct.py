@@ -116,23 +116,31 @@ class DirectTransport:
             if isinstance(request, requests.Scan):
                 return await self._scan(request)
             if isinstance(request, requests.Emissions):
-                return await self._emissions(request)
+                body = await stream_page(
+                    self._services, request.stream, "", request.cursor, request.after,
+                    self._services.settings.page_entries_max, request.wait_s,
+                    request.timeout_s - request.wait_s + MARGIN_S,
+                )  # fmt: skip
+                return emissions(body)
             try:
                 async with asyncio.timeout(request.timeout_s + MARGIN_S):
-                    return await self._performed(request)
+                    if isinstance(request, requests.Query):
+                        freshness = request.freshness
+                        query = Asked(
+                            request.sql, request.params, request.prefix,
+                            freshness.at, freshness.consistency, freshness.min_version, _wait_s(request.timeout_s),
+                        )  # fmt: skip
+                        return table(await self._services.queries.run(query, ANYBODY))
+                    if isinstance(request, requests.SqlStatements):
+                        return await self._statements(request)
+                    if isinstance(request, requests.Send):
+                        writer = self._services.writer
+                        pending = await writer.append(request.id, request.payload)
+                        result = await writer.verdict(pending, Preference(False, request.timeout_s))
+                        return _pending(pending) if result is None else result
+                    return await self._ask(request)
             except TimeoutError:
                 raise ConnectionLostError("No answer came in time.") from None
-
-    async def _performed(
-        self, request: requests.Query | requests.SqlStatements | requests.Send | requests.Ask
-    ) -> Any:
-        if isinstance(request, requests.Query):
-            return await self._query(request)
-        if isinstance(request, requests.SqlStatements):
-            return await self._statements(request)
-        if isinstance(request, requests.Send):
-            return await self._send(request)
-        return await self._ask(request)
 
     async def open(self, request: requests.Open) -> DirectStream:
         with _translated():
@@ -225,14 +233,6 @@ class DirectTransport:
             cursor = entries[-1].key if len(page) > request.limit else None
             return requests.Page(snapshot.seq, entries, cursor)
 
-    async def _query(self, request: requests.Query) -> Table:
-        freshness = request.freshness
-        query = Asked(
-            request.sql, request.params, request.prefix,
-            freshness.at, freshness.consistency, freshness.min_version, _wait_s(request.timeout_s),
-        )  # fmt: skip
-        return table(await self._services.queries.run(query, ANYBODY))
-
     async def _statements(self, request: requests.SqlStatements) -> requests.SqlAnswer:
         freshness = request.freshness
         asked = SqlTransaction(
@@ -251,20 +251,6 @@ class DirectTransport:
             return result
 
         return sql_answer(await self._services.statements.run(asked, ANYBODY, commit))
-
-    async def _emissions(self, request: requests.Emissions) -> requests.EmissionsPage:
-        body = await stream_page(
-            self._services, request.stream, "", request.cursor, request.after,
-            self._services.settings.page_entries_max, request.wait_s,
-            request.timeout_s - request.wait_s + MARGIN_S,
-        )  # fmt: skip
-        return emissions(body)
-
-    async def _send(self, request: requests.Send) -> requests.Outcome:
-        writer = self._services.writer
-        pending = await writer.append(request.id, request.payload)
-        result = await writer.verdict(pending, Preference(False, request.timeout_s))
-        return _pending(pending) if result is None else result
 
     async def _ask(self, request: requests.Ask) -> requests.Outcome:
         position = None
@@ -346,19 +332,15 @@ def _translated() -> Generator[None, None, None]:
     try:
         yield
     except ProblemError as error:
-        raise _problem(error) from error
+        kind = error.problem
+        retry_after_s = _RETRY_AFTER_S if "Retry-After" in error.headers else 0.0
+        raise problem(kind.slug, kind.status, error.detail, retry_after_s, error.members) from error
     except KafkaUnavailableError as error:
         raise problem("log-unavailable", 503, f"{error}.", _RETRY_AFTER_S, {}) from error
     except ClientError:
         raise
     except StreamyError as error:
         raise problem("not-ready", 503, f"{error}.", _RETRY_AFTER_S, {}) from error
-
-
-def _problem(error: ProblemError) -> RequestError:
-    kind = error.problem
-    retry_after_s = _RETRY_AFTER_S if "Retry-After" in error.headers else 0.0
-    return problem(kind.slug, kind.status, error.detail, retry_after_s, error.members)
 
 
 _KAFKA_FORM = "kafka://host:port[,host:port]/database?read_model=/folder"

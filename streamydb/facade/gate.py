@@ -129,7 +129,9 @@ class Gate:
                 await _send_empty(sender, preflight(facts.origin))
                 return
             if scope["path"] == WHOLE:
-                _must_ask_methods(method)
+                if method != "OPTIONS":
+                    detail = "The target names no resource of this facade."
+                    raise ProblemError("method-not-allowed", detail, headers={"Allow": "OPTIONS"})
                 await _send_empty(sender, [(b"allow", ", ".join(METHODS).encode())])
                 return
             if method in _WRITING and scope["path"] not in self._router.reading:
@@ -140,7 +142,10 @@ class Gate:
                 request.name = route.name
                 await self._answer(request, route, scope)
         except ProblemError as error:
-            await _send_problem(sender, error, close=_leaves_much(scope))
+            much = declared_bytes(scope["headers"]) > _UNREAD_BYTES_MAX
+            await _send_problem(
+                sender, error, close=much or bool(header_of(scope["headers"], b"transfer-encoding"))
+            )
             self.metrics.problem(error.problem.slug)
         except asyncio.CancelledError:
             if not self.ending.begun:
@@ -188,10 +193,6 @@ class Gate:
     def _is_guest(self, origin: str) -> bool:
         return origin in self._settings.cors_origins
 
-    def _is_ours(self, host: str | None) -> bool:
-        allowed = self._settings.allowed_hosts
-        return allowed is None or host in allowed
-
     def _log_fault(self, sender: Sender, error: Exception) -> None:
         if sender.cut_off:
             self.metrics.slow_reader()
@@ -215,7 +216,8 @@ class Gate:
         if name is None:
             detail = "The header Host is a name or an address, and perhaps a port."
             raise ProblemError("invalid-parameter", detail, parameters=["Host"])
-        foreign = not self._is_ours(name)
+        allowed = self._settings.allowed_hosts
+        foreign = not (allowed is None or name in allowed)
         if foreign and scope["path"] not in self._router.of_any_host:
             raise ProblemError("misdirected", "The request names no host of this facade.")
         own = not origin or self._is_guest(origin) or facts.host.lower() in _hosts_of(origin)
@@ -269,23 +271,12 @@ def _hosts_of(origin: str) -> tuple[str, ...]:
     return (host, f"{host}:{_PORTS[scheme]}") if scheme in _PORTS else (host,)
 
 
-def _must_ask_methods(method: str) -> None:
-    if method != "OPTIONS":
-        detail = "The target names no resource of this facade."
-        raise ProblemError("method-not-allowed", detail, headers={"Allow": "OPTIONS"})
-
-
 def _cut_off(route: Route) -> ProblemError:
     """Return the problem of a request that is under way when the facade has ended."""
     if route.row is not None and route.row.endpoint.appends != "never":
         detail = "The facade ends; the transaction may be in the log. Send it again with its id."
         return ProblemError("verdict-unknown", detail, retry_after_s=1)
     return ProblemError("not-ready", "The facade ends; ask again.", retry_after_s=1)
-
-
-def _leaves_much(scope: Scope) -> bool:
-    much = declared_bytes(scope["headers"]) > _UNREAD_BYTES_MAX
-    return much or bool(header_of(scope["headers"], b"transfer-encoding"))
 
 
 async def _send_empty(sender: Sender, headers: Headers) -> None:

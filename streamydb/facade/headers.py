@@ -214,7 +214,9 @@ def _check(name: bytes, value: str) -> None:
     if name == b"content-type" and not _is_json(value):
         detail = "The header Content-Type names no JSON in UTF-8: send application/json."
         raise _unsupported_media_type("Content-Type", detail, "Accept", "application/json")
-    if name == b"content-encoding" and not _is_identity(value):
+    if name == b"content-encoding" and not all(
+        member == ("identity", "", ()) for member in read_list(value)
+    ):
         detail = "The header Content-Encoding names a coding: send the body as it is."
         raise _unsupported_media_type("Content-Encoding", detail, "Accept-Encoding", "identity")
     if name == b"content-transfer-encoding" and value.lower() not in _PLAIN_ENCODINGS:
@@ -241,10 +243,6 @@ def _is_json(content_type: str) -> bool:
     return all(
         value.lower() in _CHARSETS for name, value in media_type.parameters if name == "charset"
     )
-
-
-def _is_identity(content_encoding: str) -> bool:
-    return all(member == ("identity", "", ()) for member in read_list(content_encoding))
 
 
 @lru_cache(maxsize=256)

@@ -110,7 +110,11 @@ class HealthMonitor:
 
     async def report(self) -> Health:
         """Return what can be served now, or could a second ago."""
-        await self._refresh()
+        # Look, unless that was done just now; wait a little for what the look finds.
+        now_s = time.monotonic()
+        if self._look is None or (self._look.done() and now_s - self._began_s > _KEPT_S):
+            self._look, self._began_s = asyncio.create_task(self._look_around()), now_s
+        await asyncio.wait([self._look], timeout=_PATIENCE_S)
         latest, findings = self._latest(), self._found
         unread = None if latest else "the read model cannot be read"
         away, stopped, waits = self._log_fault(), self._pipeline_fault(), None
@@ -135,13 +139,6 @@ class HealthMonitor:
             waiting_s=None if away else round(findings.undecided_s, 3),
             why=list(dict.fromkeys(why)),
         )
-
-    async def _refresh(self) -> None:
-        """Look, unless that was done just now; wait a little for what the look finds."""
-        now_s = time.monotonic()
-        if self._look is None or (self._look.done() and now_s - self._began_s > _KEPT_S):
-            self._look, self._began_s = asyncio.create_task(self._look_around()), now_s
-        await asyncio.wait([self._look], timeout=_PATIENCE_S)
 
     async def _look_around(self) -> None:
         """Ask the pipeline and the log; what was found before does not outlive a failure."""

@@ -76,7 +76,18 @@ async def read_values(request: Request, _: NoQuery) -> Answer:
     services = request.services
     async with request_body(request) as raw:
         pass  # a read that waits for the log does not hold its body
-    body = _read_body(raw, services.settings.read_keys_max)
+    body = decode_fields(
+        raw, _decode_read, 'Send {"keys": [...]} and, if you like, at, consistency, min_version.'
+    )
+    if len(body.keys) > services.settings.read_keys_max:
+        raise ProblemError(
+            "too-large", f"A read has at most {services.settings.read_keys_max} keys."
+        )
+    check_seqs(at=body.at, min_version=body.min_version)
+    sizes = list(map(len, map(str.encode, body.keys)))
+    if sizes and not (min(sizes) >= 1 and max(sizes) <= KEY_BYTES_MAX):
+        raise ProblemError("invalid-key", f"A key has 1 to {KEY_BYTES_MAX} bytes of UTF-8.")
+    body = body
     request.client.must_read_all(body.keys)
     require_said(request.generation, services.model.generation, body.min_version)
     point = ReadPoint(body.at, body.consistency, body.min_version)
@@ -95,7 +106,10 @@ async def list_values(request: Request, query: ListQuery) -> Answer:
     services = request.services
     place, point = _place(query, services.model.generation)
     request.client.must_read(place.prefix)
-    _check_bounds(place)
+    bounds = (place.prefix, place.start or "", place.end or "", place.after)
+    if any(len(bound.encode()) > KEY_BYTES_MAX for bound in bounds):
+        detail = f"prefix, start and end have at most {KEY_BYTES_MAX} bytes of UTF-8."
+        raise ProblemError("invalid-parameter", detail)
     limit = min(query.limit, services.settings.page_entries_max)
     with await services.reader.snapshot(point) as snapshot:
         seq = snapshot.seq
@@ -139,26 +153,6 @@ def _place(query: ListQuery, generation: str) -> tuple[Cursor, ReadPoint]:
         raise ProblemError("invalid-parameter", detail, parameters=["cursor"])
     check_point(point)
     return cursor, ReadPoint(at=cursor.at, min_version=query.min_version)
-
-
-def _check_bounds(cursor: Cursor) -> None:
-    bounds = (cursor.prefix, cursor.start or "", cursor.end or "", cursor.after)
-    if any(len(bound.encode()) > KEY_BYTES_MAX for bound in bounds):
-        detail = f"prefix, start and end have at most {KEY_BYTES_MAX} bytes of UTF-8."
-        raise ProblemError("invalid-parameter", detail)
-
-
-def _read_body(raw: bytes, keys_max: int) -> _ReadBody:
-    body = decode_fields(
-        raw, _decode_read, 'Send {"keys": [...]} and, if you like, at, consistency, min_version.'
-    )
-    if len(body.keys) > keys_max:
-        raise ProblemError("too-large", f"A read has at most {keys_max} keys.")
-    check_seqs(at=body.at, min_version=body.min_version)
-    sizes = list(map(len, map(str.encode, body.keys)))
-    if sizes and not (min(sizes) >= 1 and max(sizes) <= KEY_BYTES_MAX):
-        raise ProblemError("invalid-key", f"A key has 1 to {KEY_BYTES_MAX} bytes of UTF-8.")
-    return body
 
 
 _decode_read = msgspec.json.Decoder(_ReadBody).decode

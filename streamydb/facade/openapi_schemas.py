@@ -57,7 +57,9 @@ def record_schemas() -> dict[str, _Json]:
     change["required"] = ["key", *change["required"]]
     del named["transaction"]["required"]  # the id may be left out here
     compared = {word: of("operand") for word in ("lt", "le", "gt", "ge")}
-    named["operand"] = _alternatives(named["check"]["properties"]["lt"])
+    # Say of which types a value may be by a schema for each.
+    schema = named["check"]["properties"]["lt"]
+    named["operand"] = {"oneOf": [_typed({"type": kind}) for kind in schema["type"]]}
     named["check"]["properties"] |= compared
     named["range"] = named["check"]["properties"]["range"]
     key, named["range_read"] = named["read"]["oneOf"]
@@ -127,11 +129,6 @@ def _named(schema: _Json, name: str, named: dict[str, _Json]) -> _Json:
         return {**schema, "items": _named(schema["items"], name, named)}
     named[name] = schema
     return of(name)
-
-
-def _alternatives(schema: _Json) -> _Json:
-    """Say of which types a value may be by a schema for each."""
-    return {"oneOf": [_typed({"type": kind}) for kind in schema["type"]]}
 
 
 def _discriminated(schema: _Json, named: dict[str, _Json]) -> _Json:

@@ -61,25 +61,22 @@ class Culprit(NamedTuple):
 def culprit(code: str, payload: bytes) -> Culprit | None:
     """Return the first field that the reason code of a refused payload is about, if one is."""
     try:
-        return _culprit_in(code, payload, json.loads(payload))
+        record = json.loads(payload)
+        if code == errors.INVALID_TRANSACTION:
+            return _of_shape(payload, record)
+        if code == errors.DUPLICATE_UPDATE:
+            found = _repeated_update(record)
+        elif is_at_fault := _AT_FAULT.get(code):
+            found = next(
+                (path for path, value in _fields(record, ()) if is_at_fault(path, value)), None
+            )
+        else:
+            return None
+        if found is None:
+            return None
+        return Culprit(_path_text(found), _value_text(record, found), errors.REJECTED_CODES[code])
     except (ValueError, RecursionError):  # too deep, or no JSON: there is no field to name
         return None
-
-
-def _culprit_in(code: str, payload: bytes, record: Any) -> Culprit | None:
-    if code == errors.INVALID_TRANSACTION:
-        return _of_shape(payload, record)
-    if code == errors.DUPLICATE_UPDATE:
-        found = _repeated_update(record)
-    elif is_at_fault := _AT_FAULT.get(code):
-        found = next(
-            (path for path, value in _fields(record, ()) if is_at_fault(path, value)), None
-        )
-    else:
-        return None
-    if found is None:
-        return None
-    return Culprit(_path_text(found), _value_text(record, found), errors.REJECTED_CODES[code])
 
 
 def _of_shape(payload: bytes, record: Any) -> Culprit | None:

@@ -225,7 +225,15 @@ class Reader:
         strong = consistency == "strong" or (consistency is None and not floor)
         if strong or (floor and self._model.latest().seq < floor):
             name = "min_version" if at is None else "at"
-            await self._wait(floor, name, min(wait_s, self._timeout_s), strong=strong)
+            # Wait until the read model has the seq `floor` and, if `strong`, what was answered.
+            # `name` is the parameter that `floor` was given by.
+            timeout_s = min(wait_s, self._timeout_s)
+            in_time = partial(self._ending.timeout, left_s=WORK_LEFT_S)
+            with self.waiters.enter():
+                try:
+                    await await_within(timeout_s, self._reach(floor, name, strong=strong), in_time)
+                except TimeoutError:
+                    raise _behind(self._model.latest()) from None
         try:
             return self._model.snapshot(at)
         except StreamyError:
@@ -266,17 +274,6 @@ class Reader:
         if self._begun is not None:
             self._begun.cancel()
             await asyncio.wait([self._begun])
-
-    async def _wait(self, floor: int, name: str, timeout_s: float, *, strong: bool) -> None:
-        """Wait until the read model has the seq `floor` and, if `strong`, what was answered. `name`
-        is the parameter that `floor` was given by.
-        """
-        in_time = partial(self._ending.timeout, left_s=WORK_LEFT_S)
-        with self.waiters.enter():
-            try:
-                await await_within(timeout_s, self._reach(floor, name, strong=strong), in_time)
-            except TimeoutError:
-                raise _behind(self._model.latest()) from None
 
     async def _reach(self, floor: int, name: str, *, strong: bool) -> None:
         await self._must_come(floor, name)

@@ -203,14 +203,11 @@ class ResultIndex:
         try:
             return await future
         finally:
-            self._leave(place, future)
-
-    def _leave(self, place: Hashable, future: asyncio.Future[Result]) -> None:
-        waiting = self._waiting.get(place)
-        if waiting is not None:
-            waiting.discard(future)
-            if not waiting:
-                del self._waiting[place]
+            waiting = self._waiting.get(place)
+            if waiting is not None:
+                waiting.discard(future)
+                if not waiting:
+                    del self._waiting[place]
 
     def _names(self, txn_id: bytes, result: Result) -> bool:
         """Return True if this result is the one of its id."""

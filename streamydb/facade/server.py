@@ -129,16 +129,14 @@ def serve(
         signal.signal(signal.SIGTERM, lambda *_: None)
         if hangs_up():
             signal.signal(signal.SIGHUP, server.handle_exit)
-    _take_file_handles(settings.connections_max + _OTHER_FILES)
-    _read_once(model)
-    keep_all()  # a collection that walked through it would hold up all readers
-    trim_when_idle()
-    with listen(settings) as listener, often_collected():
-        server.run(sockets=[listener])
-
-
-def _read_once(model: ReadModel) -> None:
-    """Have the kernels of reads loaded, or compiled, before the first request waits for that."""
+    handles = settings.connections_max + _OTHER_FILES
+    granted = take_file_handles(handles)
+    if granted < handles:
+        _LOG.warning(
+            "this process may have %d files open, its connections may need %d: raise the limit "
+            "(ulimit -n) or lower STREAMYDB_SERVE_CONNECTIONS_MAX", granted, handles,
+        )  # fmt: skip
+    # Have the kernels of reads loaded, or compiled, before the first request waits for that.
     with suppress(StreamyError), model.snapshot() as snapshot:
         snapshot.get("-")
         snapshot.get_json(["-"], 1)
@@ -146,6 +144,10 @@ def _read_once(model: ReadModel) -> None:
             snapshot.scan_json(
                 prefix="", start=None, end=None, after=None, limit=1, bytes_max=1, at_once=at_once
             )
+    keep_all()  # a collection that walked through it would hold up all readers
+    trim_when_idle()
+    with listen(settings) as listener, often_collected():
+        server.run(sockets=[listener])
 
 
 def serve_database(settings: Settings, facade: FacadeSettings, model: FollowedModel) -> None:
@@ -169,15 +171,6 @@ def _wait(seconds: float) -> bool:
     """Wait; a signal ends the process, as nothing is being served yet."""
     time.sleep(seconds)
     return False
-
-
-def _take_file_handles(handles: int) -> None:
-    granted = take_file_handles(handles)
-    if granted < handles:
-        _LOG.warning(
-            "this process may have %d files open, its connections may need %d: raise the limit "
-            "(ulimit -n) or lower STREAMYDB_SERVE_CONNECTIONS_MAX", granted, handles,
-        )  # fmt: skip
 
 
 def listen(settings: FacadeSettings) -> socket.socket:

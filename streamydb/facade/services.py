@@ -84,11 +84,6 @@ def make_services(
         ticker=Ticker(model, log, settings),
         explainer=Explainer(model, settings, about or About()),
     )
-    _show(services)
-    return services
-
-
-def _show(services: Services) -> None:
     show = services.metrics.gauge
     show("in_flight", "Transactions waited for", lambda: services.writer.in_flight.total)
     show("waiting_reads", "Reads that wait", lambda: services.reader.waiters.total)
@@ -108,3 +103,4 @@ def _show(services: Services) -> None:
     services.metrics.counts("Results of the database that were seen", services.log.counts)
     show("log_faulty", "1 if the log cannot be used", lambda: float(bool(services.log.fault())))
     show("read_model_seq", "Last seq that reads see", lambda: services.model.latest().seq)
+    return services

@@ -58,14 +58,30 @@ class QueryRunner:
         too-many-requests, overloaded, and what a read may meet.
         """
         pool = self._started()
-        prefixes = _prefixes(query.prefix, client)
+        from streamydb.sql.keyspace import within
+
+        prefixes = within(query.prefix, client.scopes["read"])
+        if not prefixes:
+            client.must_read(query.prefix)
+        prefixes = prefixes
         with self.running.enter(asker):
             job = await self._job(query, prefixes)
             try:
                 outcome = await pool.run(job, self._settings.query_timeout_s)
             except OSError:
                 raise no_process() from None
-        return _body(outcome)
+        if outcome.kind == "invalid":
+            detail = "The query cannot be run; `error` says why."
+            raise ProblemError("query-invalid", detail, error=outcome.message)
+        if outcome.kind == "costly":
+            detail = "It was ended. Ask for less: a prefix, a range of keys, fewer joins."
+            raise ProblemError("query-costly", detail)
+        if outcome.kind == "large":
+            raise ProblemError("answer-too-large", "Ask for fewer rows or columns, with LIMIT.")
+        if outcome.kind == "gone":
+            detail = f"The oldest snapshot is at seq {outcome.oldest}."
+            raise ProblemError("snapshot-gone", detail, oldest=outcome.oldest)
+        return bytes(outcome.body)
 
     async def stop(self) -> None:
         pool, self._pool = self._pool, None
@@ -115,15 +131,6 @@ class QueryRunner:
             )
 
 
-def _prefixes(prefix: str, client: Caller) -> list[str]:
-    from streamydb.sql.keyspace import within
-
-    prefixes = within(prefix, client.scopes["read"])
-    if not prefixes:
-        client.must_read(prefix)
-    return prefixes
-
-
 def no_process() -> ProblemError:
     detail = "No process can be started for it now; try again later."
     return ProblemError("overloaded", detail, retry_after_s=_RETRY_AFTER_S)
@@ -142,18 +149,3 @@ def _walk(snapshot: Snapshot, prefixes: list[str]) -> Iterator[StoredRow]:
             for entry in page:
                 yield StoredRow(entry.key, entry.value, entry.version, entry.ts_ms)
             after = page[-1].key
-
-
-def _body(outcome: QueryOutcome) -> bytes:
-    if outcome.kind == "invalid":
-        detail = "The query cannot be run; `error` says why."
-        raise ProblemError("query-invalid", detail, error=outcome.message)
-    if outcome.kind == "costly":
-        detail = "It was ended. Ask for less: a prefix, a range of keys, fewer joins."
-        raise ProblemError("query-costly", detail)
-    if outcome.kind == "large":
-        raise ProblemError("answer-too-large", "Ask for fewer rows or columns, with LIMIT.")
-    if outcome.kind == "gone":
-        detail = f"The oldest snapshot is at seq {outcome.oldest}."
-        raise ProblemError("snapshot-gone", detail, oldest=outcome.oldest)
-    return bytes(outcome.body)

@@ -110,7 +110,22 @@ class StreamFeed:
         await self.start()
         partition = partition_of(place.stream, len(self._floors))
         if place.offset < self._floors[partition]:
-            place, rows, reached = await self._old(place, partition, bounds, ts_ms)
+            # Records that are not kept any more; and whether all were seen up to those that are.
+            with self._catch_ups.enter():
+                begin = place.offset
+                if begin < 0:
+                    begin = await self._source.offset_after(
+                        partition, place.seq, ts_ms, bounds.patience_s
+                    )
+                end = self._floors[partition]
+                rows: list[StreamRow] = []
+                if begin < end:
+                    after = (place.seq, place.index)
+                    span = StreamSpan(place.stream.encode(), partition, begin, end, after)
+                    rows, begin = await self._source.history(span, bounds)
+            reached = begin >= self._floors[partition]
+            moved = msgspec.structs.replace(place, offset=begin)
+            place, rows, reached = (moved, rows, reached)
             if rows or not reached:
                 return _page(place, rows, more=True)
         key = place.stream.encode()
@@ -123,26 +138,6 @@ class StreamFeed:
         if not rows and (fault := self._source.fault()) is not None:
             raise LogFaultError(fault)
         return _page(place, rows, more=more)
-
-    async def _old(
-        self, place: StreamPosition, partition: int, bounds: PageBounds, ts_ms: int
-    ) -> tuple[StreamPosition, list[StreamRow], bool]:
-        """Records that are not kept any more; and whether all were seen up to those that are."""
-        with self._catch_ups.enter():
-            begin = place.offset
-            if begin < 0:
-                begin = await self._source.offset_after(
-                    partition, place.seq, ts_ms, bounds.patience_s
-                )
-            end = self._floors[partition]
-            rows: list[StreamRow] = []
-            if begin < end:
-                after = (place.seq, place.index)
-                span = StreamSpan(place.stream.encode(), partition, begin, end, after)
-                rows, begin = await self._source.history(span, bounds)
-        reached = begin >= self._floors[partition]
-        moved = msgspec.structs.replace(place, offset=begin)
-        return moved, rows, reached
 
     def _latest(
         self, place: StreamPosition, key: bytes, bounds: PageBounds

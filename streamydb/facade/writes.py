@@ -162,7 +162,9 @@ class TransactionWriter:
         except (AppendUnknownError, TimeoutError):
             self._metrics.verdict("unknown")
             raise PendingWrite(txn_id, None).problem() from None
-        self._remember(txn_id, _SentRecord(position, client))
+        self._pending.setdefault(txn_id, _SentRecord(position, client))
+        if len(self._pending) > self._settings.pending_max:
+            self._pending.popitem(last=False)
         return PendingWrite(txn_id, position)
 
     async def verdict(self, pending: PendingWrite, preference: Preference) -> Result | None:
@@ -284,11 +286,6 @@ class TransactionWriter:
 
     def _is_ahead(self, position: LogPosition) -> bool:
         return self._model.latest().offsets.get(position.partition, 0) <= position.offset
-
-    def _remember(self, txn_id: str, sent: _SentRecord) -> None:
-        self._pending.setdefault(txn_id, sent)
-        if len(self._pending) > self._settings.pending_max:
-            self._pending.popitem(last=False)
 
 
 def _missing(search: NoResult) -> ProblemError:

@@ -50,7 +50,11 @@ class DialoguePool:
         except BaseException:
             await asyncio.shield(end(process))
             raise
-        await self._keep(owner, process)
+        self._kept.append((owner, asyncio.get_running_loop(), process))
+        if len(self._kept) > self._kept_max:
+            _, loop, oldest = self._kept.pop(0)
+            if loop is asyncio.get_running_loop():
+                await asyncio.shield(end(oldest))
         return outcome
 
     async def close(self) -> None:
@@ -67,13 +71,6 @@ class DialoguePool:
                 del self._kept[place]
                 return process
         return None
-
-    async def _keep(self, owner: str, process: Process) -> None:
-        self._kept.append((owner, asyncio.get_running_loop(), process))
-        if len(self._kept) > self._kept_max:
-            _, loop, oldest = self._kept.pop(0)
-            if loop is asyncio.get_running_loop():
-                await asyncio.shield(end(oldest))
 
 
 async def _converse(process: Process, job: Any, answer: Callable[[Any], Awaitable[Any]]) -> Any:

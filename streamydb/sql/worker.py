@@ -102,22 +102,18 @@ class _Rows:
 def main() -> int:
     with os.fdopen(os.dup(1), "wb") as output:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing else gets into the outcome
-        return _serve(output)
-
-
-def _serve(output: BinaryIO) -> int:
-    output.write(READY)
-    output.flush()
-    data = sys.stdin.buffer.read()
-    if not data:  # a spare process that was not needed
+        output.write(READY)
+        output.flush()
+        data = sys.stdin.buffer.read()
+        if not data:  # a spare process that was not needed
+            return 0
+        try:
+            job = msgspec.msgpack.decode(data, type=Job)
+            outcome = run(job, bound=True)
+        except MemoryError:
+            outcome = QueryOutcome("costly")
+        output.write(msgspec.json.encode(outcome))
         return 0
-    try:
-        job = msgspec.msgpack.decode(data, type=Job)
-        outcome = run(job, bound=True)
-    except MemoryError:
-        outcome = QueryOutcome("costly")
-    output.write(msgspec.json.encode(outcome))
-    return 0
 
 
 def run(job: Job, *, bound: bool = False) -> QueryOutcome:

@@ -68,7 +68,13 @@ class PipelineWatch:
 
     async def report(self, *, whole: bool = True) -> bytes:
         """Return the JSON of what is known now, or was a moment ago; digests if ``whole``."""
-        look = self._refresh()
+        now_s, look = time.monotonic(), self._look
+        if look is None or (look.done() and now_s >= self._again_s):
+            self._again_s = now_s + _KEPT_S
+            loop = asyncio.get_running_loop()
+            look = self._look = loop.create_future()
+            threading.Thread(target=self._ask, args=[loop, look], daemon=True).start()
+        look = look
         if not look.done():
             await asyncio.wait([look], timeout=_PATIENCE_S)
         here, messages = await asyncio.to_thread(self._here), self._told
@@ -76,15 +82,6 @@ class PipelineWatch:
             database=self._about.database, here=here, heard=messages.heard,
             digests=messages.digests if whole else None, why=messages.why,
         ))  # fmt: skip
-
-    def _refresh(self) -> asyncio.Future[None]:
-        now_s, look = time.monotonic(), self._look
-        if look is None or (look.done() and now_s >= self._again_s):
-            self._again_s = now_s + _KEPT_S
-            loop = asyncio.get_running_loop()
-            look = self._look = loop.create_future()
-            threading.Thread(target=self._ask, args=[loop, look], daemon=True).start()
-        return look
 
     def _ask(self, loop: asyncio.AbstractEventLoop, look: asyncio.Future[None]) -> None:
         try:

@@ -245,7 +245,19 @@ def _explained_keys(
     if not touched:
         unknown["met"] = "the record is no transaction, or is not in the log any more"
         return []
-    outputs = _values_in_outputs(result, evidence)
+    # The values that changes and failed checks tell; a change does not tell the version.
+    values = {
+        each.key: ExplainedKey(
+            key=each.key, value=each.change.before, version=None, known="changes"
+        )
+        for each in evidence.changes
+    }
+    for failed in result.failed:
+        if failed.check in ("assert", "check", "update") and failed.truncated is UNSET:
+            values[failed.key] = ExplainedKey(
+                key=failed.key, value=failed.value, version=failed.version, known="result"
+            )
+    outputs = values
     explained = []
     for key in touched:
         if state is not None:
@@ -263,22 +275,6 @@ def _explained_keys(
             "a key that had just ended, the value that ended), the others have known: no"
         )
     return explained
-
-
-def _values_in_outputs(result: Result, evidence: Evidence) -> dict[str, ExplainedKey]:
-    """The values that changes and failed checks tell; a change does not tell the version."""
-    values = {
-        each.key: ExplainedKey(
-            key=each.key, value=each.change.before, version=None, known="changes"
-        )
-        for each in evidence.changes
-    }
-    for failed in result.failed:
-        if failed.check in ("assert", "check", "update") and failed.truncated is UNSET:
-            values[failed.key] = ExplainedKey(
-                key=failed.key, value=failed.value, version=failed.version, known="result"
-            )
-    return values
 
 
 def _checks(result: Result, txn: Transaction) -> Iterator[CheckOutcome]:
