@@ -34,13 +34,13 @@ PACKAGES = (
 
 def limits(json: Json = False) -> None:
     """Print every limit: what a transaction, a key, a value may be at most."""
+    from rich.table import Table
+
     from streamydb.limits import DESCRIPTIONS, LIMITS
 
     if json:
         print_json(LIMITS)
         return
-    from rich.table import Table
-
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("limit", no_wrap=True, min_width=max(map(len, LIMITS)))
     table.add_column("value", justify="right", no_wrap=True)

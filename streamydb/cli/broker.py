@@ -42,7 +42,7 @@ def broker(
     reaches the address may do everything.
     """
     from streamydb.local.broker import BrokerError, EmbeddedBroker
-    from streamydb.local.broker.ports import authority, is_free
+    from streamydb.local.broker.ports import authority, free_port, is_free
     from streamydb.local.signals import stop_event
 
     if not is_free(0, host):
@@ -58,7 +58,13 @@ def broker(
         every = False
     reached = "127.0.0.1" if every else host
     address = advertise or authority(reached, port)
-    all_properties = _listening(host, port, address) | _read(properties)
+    # Properties of a broker that others reach; the controller stays on this machine.
+    controller = free_port(besides=port)
+    all_properties = {
+        "listeners": f"BROKER://{authority(host, port)},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"BROKER://{address}",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+    } | _read(properties)
     kafka = EmbeddedBroker(
         settings.home, port=port, host=reached, properties=all_properties, heap_mb=heap_mb
     )
@@ -72,18 +78,6 @@ def broker(
     except BrokerError as error:
         fail(str(error))
     say("Kafka broker: stopped")
-
-
-def _listening(host: str, port: int, address: str) -> dict[str, str]:
-    """Properties of a broker that others reach; the controller stays on this machine."""
-    from streamydb.local.broker.ports import authority, free_port
-
-    controller = free_port(besides=port)
-    return {
-        "listeners": f"BROKER://{authority(host, port)},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": f"BROKER://{address}",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-    }
 
 
 def _read(file: Path | None) -> dict[str, str]:

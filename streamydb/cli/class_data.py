@@ -44,7 +44,8 @@ def make() -> list[Path]:
                     archive_made = Path(scratch) / f"{name}{file.suffix}"
                     if not archive_made.is_file():
                         raise ClassDataError(
-                            f"Java wrote no archive {archive_made.name}; everything works without it"
+                            f"Java wrote no archive {archive_made.name}; "
+                            "everything works without it"
                         )
                     archive_made.rename(file)
     return list(archives.values())

@@ -81,15 +81,13 @@ class Commands(TyperGroup):
             code = _code(error)
             if code is None:
                 raise
-            say_error(_said(error))
+            # The message; for a file, a folder or a disk with its name.
+            say_error(
+                NO_UTF8
+                if isinstance(error, UnicodeEncodeError)
+                else (isinstance(error, OSError) and said_of(error)) or str(error)
+            )
             raise typer.Exit(code) from error
-
-
-def _said(error: Exception) -> str:
-    """The message; for a file, a folder or a disk with its name."""
-    if isinstance(error, UnicodeEncodeError):
-        return NO_UTF8
-    return (isinstance(error, OSError) and said_of(error)) or str(error)
 
 
 def _code(error: Exception) -> int | None:

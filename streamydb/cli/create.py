@@ -122,7 +122,18 @@ def create_database(target: Target, sync: bool | None = None) -> tuple[TopicName
         kafka.set_sync(target.connection, target.database, on=sync)
     if record is None:
         _found(target)
-        _keep(target)
+        from streamydb.local.folder import DatabaseRecord
+
+        settings = target.settings
+        target.place.write_record(
+            DatabaseRecord(
+                database=target.database,
+                shards=settings.shards,
+                partitions=settings.partitions,
+                grouping=settings.grouping,
+                bootstrap=settings.bootstrap,
+            )
+        )
     return names, copies
 
 
@@ -171,11 +182,11 @@ def refuse_partitions(target: Target) -> None:
 
 
 def _partitions(target: Target, record: DatabaseRecord | None) -> int:
-    """Return how many partitions the log has or shall have; it may have grown since its creation."""
-    if record is None:
-        return target.settings.partitions
+    """Return how many partitions the log has, which may have grown, or shall have."""
     from streamydb import kafka
 
+    if record is None:
+        return target.settings.partitions
     name = kafka.TopicNames(target.database).transactions
     topic = kafka.describe(target.connection, target.database).get(name)
     if topic is None:
@@ -196,18 +207,3 @@ def _found(target: Target) -> None:
         log = kafka.log_id(target.connection, target.database)
         founding = kafka.FoundingFacts(log=log, **facts)
         kafka.record(target.connection, target.database, founding)
-
-
-def _keep(target: Target) -> None:
-    from streamydb.local.folder import DatabaseRecord
-
-    settings = target.settings
-    target.place.write_record(
-        DatabaseRecord(
-            database=target.database,
-            shards=settings.shards,
-            partitions=settings.partitions,
-            grouping=settings.grouping,
-            bootstrap=settings.bootstrap,
-        )
-    )

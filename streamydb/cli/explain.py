@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from streamydb.facade.life import TransactionHistory
     from streamydb.facade.life.core import CheckOutcome, ExplainedPlan, LogAppend, MetValue
     from streamydb.facade.ports import LogPosition
-    from streamydb.records import Result
     from streamydb.verify.whatif import History
-    from streamydb.verify.whatif.stretch import Progress
 
 _PLACE: Final = re.compile(r"([0-9]{1,9}):([0-9]{1,18})")
 """Partition and offset, no larger than Kafka has them."""
@@ -55,22 +53,44 @@ def explain(
     What the log alone decides is computed; plans and times are shown as they were recorded. What
     is not known any more is said, with the reason.
     """
+    import msgspec
+
     from streamydb.cli.backup_options import noting
-    from streamydb.cli.explain import lines
     from streamydb.cli.phases import Phases
+    from streamydb.facade.kafka_search import search_result
+    from streamydb.facade.life import explain as told
+    from streamydb.facade.life.core import MetValue
+    from streamydb.facade.life.kafka import collect
+    from streamydb.facade.ports import NoResult
+    from streamydb.verify.whatif.run import executed_before
 
     txn_id.encode()  # what is no text is told before Kafka is asked
     position = _place(record)
     target = find_target(options, procedures=procedures)
     target.must_exist()
     with Phases().phase(f"The life of {txn_id}") as phase:
-        result = _verdict(target, txn_id, position)
+        settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})
+        result = search_result(settings, txn_id, position)
+        if isinstance(result, NoResult) or result.id != txn_id:
+            fail(
+                f"no verdict of {txn_id} was found in {target.database}: it was not appended, is "
+                "not decided yet, or its result was deleted since"
+            )
+        result = msgspec.structs.replace(result, duplicate=msgspec.UNSET)
         history = _history(target, backup) if replay else None
-        history_of_transaction = _life(target, result, history, noting(phase))
+        progress = noting(phase)
+
+        def look(keys: Sequence[str]) -> Mapping[str, MetValue] | None:
+            if history is None:
+                return None
+            state = executed_before(history, result.seq, progress)
+            return {key: MetValue(*state[key]) for key in keys if key in state}
+
+        history_of_transaction = told(
+            result, collect(target.connection, target.database, result), look
+        )
         phase.outcome = f"seq {history_of_transaction.order.seq:,}"
     if json:
-        import msgspec
-
         print_raw(msgspec.json.encode(history_of_transaction))
     else:
         for line in lines(history_of_transaction):
@@ -89,23 +109,6 @@ def _place(record: str | None) -> LogPosition | None:
     return LogPosition(int(match[1]), int(match[2]))
 
 
-def _verdict(target: Target, txn_id: str, position: LogPosition | None) -> Result:
-    """The verdict of the transaction itself. Raises Failure: there is none."""
-    import msgspec
-
-    from streamydb.facade.kafka_search import search_result
-    from streamydb.facade.ports import NoResult
-
-    settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})
-    result = search_result(settings, txn_id, position)
-    if isinstance(result, NoResult) or result.id != txn_id:
-        fail(
-            f"no verdict of {txn_id} was found in {target.database}: it was not appended, is not "
-            "decided yet, or its result was deleted since"
-        )
-    return msgspec.structs.replace(result, duplicate=msgspec.UNSET)
-
-
 def _history(target: Target, backup: Path | None) -> History | None:
     """The log to execute; None: it is not all there."""
     from streamydb.backup.kafka import BackupLog
@@ -116,24 +119,6 @@ def _history(target: Target, backup: Path | None) -> History | None:
         return backup_history(target, backup)
     spans = BackupLog(target.connection, target.database).spans()
     return None if any(span.low for span in spans.values()) else live_history(target)
-
-
-def _life(
-    target: Target, result: Result, history: History | None, progress: Progress
-) -> TransactionHistory:
-    """Put it together; without a log to execute, some of the values that it met are not known."""
-    from streamydb.facade.life import explain as told
-    from streamydb.facade.life.core import MetValue
-    from streamydb.facade.life.kafka import collect
-    from streamydb.verify.whatif.run import executed_before
-
-    def look(keys: Sequence[str]) -> Mapping[str, MetValue] | None:
-        if history is None:
-            return None
-        state = executed_before(history, result.seq, progress)
-        return {key: MetValue(*state[key]) for key in keys if key in state}
-
-    return told(result, collect(target.connection, target.database, result), look)
 
 
 _SHOWN_CHARACTERS = 120

@@ -74,8 +74,8 @@ def front_of(target: Target, port: int | None, timeout_s: float) -> Front:
     if running is None:
         if not front.free(0):
             fail(
-                f"{PREFIX}HOST: {front.host} is no address that a program on this machine may listen "
-                "on. Nothing was started", EXIT_USAGE,
+                f"{PREFIX}HOST: {front.host} is no address that a program on this machine may "
+                "listen on. Nothing was started", EXIT_USAGE,
             )  # fmt: skip
         if front.port is not None and not front.free(front.port):
             fail(

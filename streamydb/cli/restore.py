@@ -123,11 +123,14 @@ def resize(
 
 def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, Any]:
     """Divide the state anew; return the report."""
+    import msgspec
+
     from streamydb import kafka
     from streamydb.backup import BackupFolder, StateFolder
     from streamydb.backup import resize as sizes
     from streamydb.backup.start import START
     from streamydb.cli.backup_options import noting, resolved_seq, subject_of
+    from streamydb.cli.status import pipelines_elsewhere
 
     checkpoint = target.place.checkpoint
     if target.settings.grouping != "planner":
@@ -140,7 +143,17 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
             f"{target.database} has no record in {target.settings.home}: run this with the --home "
             "that its pipeline has; with spark-submit see docs/backup.md"
         )
-    _must_stand_still(target)
+    # Refuse while a pipeline with a name, or one elsewhere, executes with the old number of shards:
+    # its feedback is about to be dropped. Raises Failure: one does.
+    for name in target.place.others():
+        status = target.place.status(name)
+        if status.runs:
+            fail(f"the pipeline {name} runs (process {status.pid}): stop it first")
+    for pipeline in pipelines_elsewhere(target) or ():
+        fail(
+            f"{target.database} is executed elsewhere, by pipeline {pipeline}: stop it first. One "
+            "that has just ended counts for half a minute"
+        )
     backup = None if from_state is None else BackupFolder(from_state)
     with sizes.standing_still(checkpoint), Phases().phase("The state") as phase:
         subject = subject_of(target)
@@ -152,8 +165,6 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
         kafka.reshard(target.connection, target.database, shards)
         aside = sizes.put_aside(checkpoint)
         draft.rename(checkpoint)
-        import msgspec
-
         record = target.place.record()
         if record is not None:
             target.place.write_record(msgspec.structs.replace(record, shards=shards))
@@ -165,23 +176,6 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
         "digest": about.digest,
         "old_checkpoint": str(aside),
     }
-
-
-def _must_stand_still(target: Target) -> None:
-    """Refuse while a pipeline with a name, or one elsewhere, executes with the old number of
-    shards: its feedback is about to be dropped. Raises Failure: one does.
-    """
-    from streamydb.cli.status import pipelines_elsewhere
-
-    for name in target.place.others():
-        status = target.place.status(name)
-        if status.runs:
-            fail(f"the pipeline {name} runs (process {status.pid}): stop it first")
-    for pipeline in pipelines_elsewhere(target) or ():
-        fail(
-            f"{target.database} is executed elsewhere, by pipeline {pipeline}: stop it first. One "
-            "that has just ended counts for half a minute"
-        )
 
 
 def _seq(backup: BackupFolder, manifest: BackupManifest, at: str | None) -> int:
@@ -205,9 +199,14 @@ def fill(
     ``about``: the state that the new one shall come to. Raises BackupError: the new log has other
     records, or Kafka did not take some.
     """
+    import shutil
+
+    from streamydb import kafka
     from streamydb.backup import BackupError
     from streamydb.backup.restore import append_log, keep_rulings, lines, open_log
+    from streamydb.kafka.foundation import facts_of
     from streamydb.local.file_lock import lock_at_once
+    from streamydb.local.folder import DatabaseRecord
 
     another = BackupError(f"another `restore` or `fork` writes to {target.database}: wait for it")
     with (
@@ -222,11 +221,6 @@ def fill(
         )
         keep_rulings(target.connection, target.database, source.rulings(), about.positions)
         # Record how the database was founded, and put its modules where its pipeline finds them.
-        import shutil
-
-        from streamydb import kafka
-        from streamydb.kafka.foundation import facts_of
-
         log = kafka.log_id(target.connection, target.database)
         founding = kafka.FoundingFacts(log=log, **facts_of(manifest))
         kafka.record(target.connection, target.database, founding)
@@ -237,7 +231,19 @@ def fill(
             if not (copy.exists() and copy.samefile(path)):
                 shutil.copy2(path, copy)
         open_log(target.connection, target.database)
-        _write_record(target, manifest)
+        # Record in this home how the database was made: from now on it is there.
+        settings = target.settings
+        target.place.write_record(
+            DatabaseRecord(
+                database=target.database,
+                shards=settings.shards,
+                partitions=manifest.partitions,
+                grouping=manifest.grouping,
+                id_window=manifest.id_window,
+                digest_interval=manifest.digest_interval,
+                bootstrap=settings.bootstrap,
+            )
+        )
         phase.outcome = f"{appended:,} records appended"
     return appended
 
@@ -307,24 +313,6 @@ def _refuse_used(target: Target, found: Mapping[str, TopicDescription], partitio
             f"there is a database {target.database} at {target.bootstrap} already, and it has been "
             "used: name another one. Nothing was changed"
         )
-
-
-def _write_record(target: Target, manifest: BackupManifest) -> None:
-    """Record in this home how the database was made: from now on it is there."""
-    from streamydb.local.folder import DatabaseRecord
-
-    settings = target.settings
-    target.place.write_record(
-        DatabaseRecord(
-            database=target.database,
-            shards=settings.shards,
-            partitions=manifest.partitions,
-            grouping=manifest.grouping,
-            id_window=manifest.id_window,
-            digest_interval=manifest.digest_interval,
-            bootstrap=settings.bootstrap,
-        )
-    )
 
 
 def tell(target: Target, about: StateDescription, appended: int, *, json: bool) -> None:

@@ -39,7 +39,16 @@ def sql(
     connection = connect(facade_of(find_target(options), url), tables, token)
     try:
         if statements is None and sys.stdin.isatty():
-            _prompt(connection, json=json)
+            from streamydb.cli.sql_prompt import Prompt
+            from streamydb.errors import StreamyError
+
+            for text in Prompt(connection).lines():
+                try:
+                    _execute(connection, text, json=json)
+                except StreamyError as error:
+                    say_error(str(error))
+                except UnicodeEncodeError:
+                    say_error(NO_UTF8)
         else:
             _execute(connection, _given() if statements is None else statements, json=json)
         if connection.in_transaction:
@@ -67,20 +76,6 @@ def _execute(connection: Connection, text: str, *, json: bool) -> None:
     text.encode()
     for result in execute(connection, text):
         show(result, json=json)
-
-
-def _prompt(connection: Connection, *, json: bool) -> None:
-    """Read statements and execute them, until the input ends."""
-    from streamydb.cli.sql_prompt import Prompt
-    from streamydb.errors import StreamyError
-
-    for text in Prompt(connection).lines():
-        try:
-            _execute(connection, text, json=json)
-        except StreamyError as error:
-            say_error(str(error))
-        except UnicodeEncodeError:
-            say_error(NO_UTF8)
 
 
 def show(result: Result, *, json: bool) -> None:

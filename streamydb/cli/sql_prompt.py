@@ -41,7 +41,21 @@ class Prompt:
 
     def lines(self) -> Iterator[str]:
         """Yield texts of whole statements; obey the commands between them."""
-        self._begin()
+        if self._ask is input:
+            with suppress(ImportError, OSError):
+                import readline
+
+                matches: list[str] = []
+
+                def complete(word: str, number: int) -> str | None:
+                    if number == 0:
+                        matches[:] = self.complete(word)
+                    return matches[number] if number < len(matches) else None
+
+                readline.set_completer(complete)
+                readline.set_completer_delims(" \t\n,();=<>.")
+                readline.parse_and_bind("tab: complete")
+                readline.read_history_file(Path.home() / HISTORY)
         try:
             from streamydb.sql.tables import typed_lines
 
@@ -94,24 +108,6 @@ class Prompt:
 
     def _relations(self) -> list[Relation]:
         return self._connection.definitions()
-
-    def _begin(self) -> None:
-        if self._ask is not input:
-            return
-        with suppress(ImportError, OSError):
-            import readline
-
-            matches: list[str] = []
-
-            def complete(word: str, number: int) -> str | None:
-                if number == 0:
-                    matches[:] = self.complete(word)
-                return matches[number] if number < len(matches) else None
-
-            readline.set_completer(complete)
-            readline.set_completer_delims(" \t\n,();=<>.")
-            readline.parse_and_bind("tab: complete")
-            readline.read_history_file(Path.home() / HISTORY)
 
     def _end(self) -> None:
         if self._ask is not input:

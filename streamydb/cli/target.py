@@ -143,8 +143,8 @@ def facade_of(target: Target, url: str | None) -> str:
         served = target.place.facade_bootstrap()
         if served is not None and not {*served.split(",")} & {*target.bootstrap.split(",")}:
             fail(
-                f"the facade that `up` started, {address}, serves {target.database} at {served}, not at "
-                f"{target.bootstrap}: name a facade of that one with --url"
+                f"the facade that `up` started, {address}, serves {target.database} at {served}, "
+                f"not at {target.bootstrap}: name a facade of that one with --url"
             )
     if not listens(_place_of(address)):
         fail(

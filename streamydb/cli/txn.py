@@ -60,14 +60,14 @@ def txn(
 def _run(
     target: Target, file: Path | None, transaction: dict[str, Any], timeout_s: float, *, json: bool
 ) -> bool:
+    from streamydb.cli.calls import call
+
     if file is not None:
         if transaction:
             raise Failure("give either a file or options, not both", EXIT_USAGE)
         return _many(target, file, timeout_s, json=json)
     if not transaction.keys() - {"id"}:
         raise Failure("nothing to do: give --put, --add, --read, --call ..., or a file", EXIT_USAGE)
-    from streamydb.cli.calls import call
-
     result = call(target, transaction, timeout_s)
     _show(result, json=json)
     return result.status == "committed"
@@ -201,7 +201,7 @@ def _show(result: Result, *, json: bool) -> None:
 
 
 def _named(failed: Failed) -> str:
-    """Name a check that failed: an assert, check or update by its number, a constraint by its rule."""
+    """Name a check that failed by its number, a constraint by its rule."""
     import msgspec
 
     if failed.constraint is msgspec.UNSET:

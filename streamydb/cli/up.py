@@ -99,7 +99,8 @@ def up(
 
     Starts what does not run already. `streamydb down` stops it.
     """
-    from streamydb.cli.front import front_of
+    from streamydb.cli.front import begin_front, front_of
+    from streamydb.cli.launch import start_pipeline, wait_until_ready
     from streamydb.cli.phases import Phases
     from streamydb.cli.undone import undone_if_interrupted
 
@@ -129,7 +130,17 @@ def up(
             _fetch_jars(target, phases)
             start_broker(target, port, phases, small=small)
             with _stopped_if_it_fails(target, phases):
-                _start_pipeline(target, master, timeout, phases, sync, front, small=small)
+                # Create the topics and start the pipeline unless it is on its way already; wait for
+                # it. What reads the database begins meanwhile.
+                with phases.phase("Topics") as phase:
+                    phase.outcome = ", ".join(create_database(target, sync)[0].all())
+                with phases.phase("Pipeline") as phase:
+                    if target.place.pipeline() is None:
+                        start_pipeline(target, master, [SMALL] if takes_little(small) else [])
+                    if front is not None:
+                        begin_front(target, front)
+                    status = wait_until_ready(target, timeout, phase)
+                    phase.outcome = f"running on Spark {master}, process {status.pid}"
                 first = _first_transaction(target, phases)
             _go_on(target, front, phases, None, connect=connect)
     if json:
@@ -296,33 +307,6 @@ def start_broker(
         phase.note("starting the JVM")
         heap_mb = SMALL_HEAP_MB if takes_little(small) else HEAP_MB_DEFAULT
         phase.outcome = start_detached(settings.home, port=port, heap_mb=heap_mb).bootstrap
-
-
-def _start_pipeline(
-    target: Target,
-    master: str,
-    timeout_s: float,
-    phases: Phases,
-    sync: bool | None,
-    front: Front | None,
-    *,
-    small: bool | None,
-) -> None:
-    """Create the topics and start the pipeline unless it is on its way already; wait for it. What
-    reads the database begins meanwhile.
-    """
-    from streamydb.cli.front import begin_front
-    from streamydb.cli.launch import start_pipeline, wait_until_ready
-
-    with phases.phase("Topics") as phase:
-        phase.outcome = ", ".join(create_database(target, sync)[0].all())
-    with phases.phase("Pipeline") as phase:
-        if target.place.pipeline() is None:
-            start_pipeline(target, master, [SMALL] if takes_little(small) else [])
-        if front is not None:
-            begin_front(target, front)
-        status = wait_until_ready(target, timeout_s, phase)
-        phase.outcome = f"running on Spark {master}, process {status.pid}"
 
 
 @contextmanager

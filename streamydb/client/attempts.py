@@ -250,10 +250,10 @@ def run(
     for number in range(1, calls_max + 1):
         attempt = Attempt(session, freshness)
         try:
-            value = yield from _call(attempt)
+            value: Any = yield requests.ResumeAttempt(attempt)
             if inspect.iscoroutine(value):
                 value.close()
-                raise InvalidParameterError(
+                raise InvalidParameterError(  # noqa: TRY301 - the attempt ends with it
                     "run() awaits a coroutine function only with connect_async."
                 )
         except Exception:
@@ -277,11 +277,6 @@ def run(
         members=members,
         failed=failed,
     )
-
-
-def _call(attempt: Attempt) -> Flow[Any]:
-    answer: Any = yield requests.ResumeAttempt(attempt)
-    return answer
 
 
 def _commit(attempt: Attempt) -> Flow[CheckFailedError | None]:

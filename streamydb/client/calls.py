@@ -132,17 +132,6 @@ def read_needed(
     host.scans[what] = entries
 
 
-def unchanged_checks(host: Reconnaissance, seq: int) -> list[dict[str, Any]]:
-    seen = [(key, host.seen[key]) for key in host.touched if key in host.seen]
-    keys: list[dict[str, Any]] = [
-        {"key": key, "version": 0 if stored is None else stored.version} for key, stored in seen
-    ]
-    return keys + [
-        {"range": msgspec.to_builtins(Range.of(bounds)), "count": len(entries), "version_le": seq}
-        for bounds, entries in host.scans.items()
-    ]
-
-
 Procedure = str | Callable[..., Any]
 """`module.name`, or the function itself, imported from its file."""
 
@@ -221,8 +210,8 @@ def call(session: Session, request: ProcedureCall) -> Flow[Committed]:
             yield from perform(Pause(retry.pause_s()))
     members = {} if conflict is None else conflict.members
     raise ConflictError(
-        f"The keys of {request.name} were others than on the snapshot in each of {calls_max} attempts; "
-        "nothing was written. Give the keys, or allow more attempts (calls_max).",
+        f"The keys of {request.name} were others than on the snapshot in each of {calls_max} "
+        "attempts; nothing was written. Give the keys, or allow more attempts (calls_max).",
         members=members,
     )
 
@@ -318,7 +307,14 @@ def _reconnoitre(session: Session, request: ProcedureCall, freshness: Freshness)
     reads = [key for key, written in host.touched.items() if not written]
     ranges = [Range.of(bounds) for bounds in host.ranges]
     call_keys = _CallKeys(keys, [*reads, *request.reads], [*ranges, *_more_ranges(request)])
-    call_keys.pins = unchanged_checks(host, point.at or 0)
+    seq = point.at or 0
+    seen = [(key, host.seen[key]) for key in host.touched if key in host.seen]
+    call_keys.pins = [
+        {"key": key, "version": 0 if stored is None else stored.version} for key, stored in seen
+    ] + [
+        {"range": msgspec.to_builtins(Range.of(bounds)), "count": len(entries), "version_le": seq}
+        for bounds, entries in host.scans.items()
+    ]
     return call_keys
 
 

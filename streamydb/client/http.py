@@ -18,7 +18,7 @@ from streamydb.client.errors import ClientError, UnexpectedAnswerError
 from streamydb.client.problems import problem
 from streamydb.client.watch_core import decode_event
 from streamydb.errors import RecordError
-from streamydb.records import Result, decode_result
+from streamydb.records import decode_result
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.table import Table
 

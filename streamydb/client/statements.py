@@ -91,8 +91,8 @@ def execute_sql(
             pause = retry.again(None) if attempts < session.options.conflicts_max else None
             if pause is None:
                 raise ConflictError(
-                    f"Others wrote what the statements read in each of {attempts} attempts; nothing was "
-                    "written.",
+                    f"Others wrote what the statements read in each of {attempts} attempts; "
+                    "nothing was written.",
                     members=error.members,
                 ) from None
         else:

@@ -213,7 +213,13 @@ class FollowedStream:
             if not self._more and not self._wait_s:
                 return None
             try:
-                page = yield from self._page()
+                after = self._after if self._cursor is None else None
+                timeout_s = self._session.options.timeout_s
+                page: requests.EmissionsPage = yield from perform(
+                    requests.Emissions(
+                        self._stream, self._cursor, after, self._wait_s, self._wait_s + timeout_s
+                    )
+                )
             except ClientError as error:
                 yield from trying.failed(error)
             else:
@@ -223,16 +229,6 @@ class FollowedStream:
         record = self._ready.popleft()
         self._session.saw(record.seq)
         return record
-
-    def _page(self) -> Flow[requests.EmissionsPage]:
-        after = self._after if self._cursor is None else None
-        timeout_s = self._session.options.timeout_s
-        page: requests.EmissionsPage = yield from perform(
-            requests.Emissions(
-                self._stream, self._cursor, after, self._wait_s, self._wait_s + timeout_s
-            )
-        )
-        return page
 
 
 def _text(after: After) -> str | None:

@@ -77,7 +77,7 @@ class Acceptor:
             except OSError as error:
                 # Let those who wait wait on: their connections cannot be taken now.
                 if error.errno not in _EXHAUSTED:
-                    raise error
+                    raise
                 _LOG.error("no connection can be taken for %g s: %s", _PAUSE_S, error.strerror)
                 self._loop.remove_reader(self._listener.fileno())
                 self._paused = self._loop.call_later(_PAUSE_S, self._listen)

@@ -23,7 +23,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from streamydb.facade.asgi import Headers, Message
+from streamydb.facade.asgi import Headers
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body

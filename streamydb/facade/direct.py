@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from streamydb.client import requests
 from streamydb.client.connector import split
-from streamydb.client.errors import ClientError, ClosedError, ConnectionLostError, RequestError
+from streamydb.client.errors import ClientError, ClosedError, ConnectionLostError
 from streamydb.client.http import emissions, sql_answer, table
 from streamydb.client.problems import problem
 from streamydb.client.requests import MARGIN_S
@@ -60,7 +60,6 @@ from streamydb.read_model import ReadModel as StoredModel
 from streamydb.read_model.ports import StoredEntry
 from streamydb.records import Result
 from streamydb.records.generation import said, said_as
-from streamydb.records.table import Table
 from streamydb.settings import Settings
 
 _RETRY_AFTER_S: Final = 0.1
@@ -128,7 +127,8 @@ class DirectTransport:
                         freshness = request.freshness
                         query = Asked(
                             request.sql, request.params, request.prefix,
-                            freshness.at, freshness.consistency, freshness.min_version, _wait_s(request.timeout_s),
+                            freshness.at, freshness.consistency, freshness.min_version,
+                            _wait_s(request.timeout_s),
                         )  # fmt: skip
                         return table(await self._services.queries.run(query, ANYBODY))
                     if isinstance(request, requests.SqlStatements):
@@ -237,7 +237,8 @@ class DirectTransport:
         freshness = request.freshness
         asked = SqlTransaction(
             request.tables, request.statements, request.id,
-            freshness.at, freshness.consistency, freshness.min_version, _wait_s(request.timeout_s),
+            freshness.at, freshness.consistency, freshness.min_version,
+                            _wait_s(request.timeout_s),
         )  # fmt: skip
 
         async def commit(txn_id: str, payload: bytes) -> Result:

@@ -131,7 +131,8 @@ class Gate:
             if scope["path"] == WHOLE:
                 if method != "OPTIONS":
                     detail = "The target names no resource of this facade."
-                    raise ProblemError("method-not-allowed", detail, headers={"Allow": "OPTIONS"})
+                    allow = {"Allow": "OPTIONS"}
+                    raise ProblemError("method-not-allowed", detail, headers=allow)  # noqa: TRY301
                 await _send_empty(sender, [(b"allow", ", ".join(METHODS).encode())])
                 return
             if method in _WRITING and scope["path"] not in self._router.reading:
@@ -153,7 +154,11 @@ class Gate:
             if not sender.status:  # the server would answer in its own words, and log frames
                 await _send_problem(sender, _cut_off(route), close=True)
         except Exception as error:  # noqa: BLE001 - the last to see it; uvicorn would log keys
-            self._log_fault(sender, error)
+            if sender.cut_off:
+                self.metrics.slow_reader()
+                _LOG.warning("a reader was cut off: it read nothing for the time allowed")
+            else:
+                _LOG.error("a request failed with %s", type(error).__name__)
             if not sender.status:
                 internal = ProblemError("internal", "See the log.")
                 await _send_problem(sender, internal, close=True)
@@ -192,13 +197,6 @@ class Gate:
 
     def _is_guest(self, origin: str) -> bool:
         return origin in self._settings.cors_origins
-
-    def _log_fault(self, sender: Sender, error: Exception) -> None:
-        if sender.cut_off:
-            self.metrics.slow_reader()
-            _LOG.warning("a reader was cut off: it read nothing for the time allowed")
-        else:
-            _LOG.error("a request failed with %s", type(error).__name__)
 
     def _check(self, scope: Scope, facts: _HeaderFacts, present: str) -> Peer:
         """Refuse what no endpoint needs to see; return the sender. ``present``: the generation of

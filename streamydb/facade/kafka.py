@@ -80,10 +80,10 @@ class FollowedResults:
             present = changes_begun(self._settings.client_config(), database)
             if followed and followed not in present:
                 raise StoreMismatchError(
-                    f"the read model in {self._model.folder} has followed {TopicNames(database).changes} "
-                    f"with Kafka's id {followed}; now that topic has the id {', '.join(present)}, so "
-                    "the database was made anew. Stop its follower, delete the folder, and start both "
-                    "again"
+                    f"the read model in {self._model.folder} has followed "
+                    f"{TopicNames(database).changes} with Kafka's id {followed}; now that topic "
+                    f"has the id {', '.join(present)}, so the database was made anew. Stop its "
+                    "follower, delete the folder, and start both again"
                 )
         self.starts = {n: max(low, high - _PRELOAD) for n, (low, high) in kept_spans.items()}
 

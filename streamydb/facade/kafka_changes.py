@@ -130,7 +130,15 @@ class ChangeReader:
                 else:
                     batch = self._merger.take(number, message.key(), record)
                     batches += [] if batch is None else [batch]
-            self._balance()
+            # Stop reading partitions that are far ahead, until the others have come after them.
+            for number in self._lows:
+                ahead = self._merger.is_ahead(number, _AHEAD_BYTES_MAX)
+                if ahead and number not in self._paused:
+                    pause(self._consumer, self._topic, number)
+                    self._paused.add(number)
+                elif not ahead and number in self._paused:
+                    resume(self._consumer, self._topic, number)
+                    self._paused.discard(number)
             return batches
 
     def close(self) -> None:
@@ -168,17 +176,6 @@ class ChangeReader:
             if len(found.topics[self._topic].partitions) > len(self._lows):
                 detail = "The topic of the changes has been given more partitions."
                 raise ProblemError("log-unavailable", detail)
-
-    def _balance(self) -> None:
-        """Stop reading partitions that are far ahead, until the others have come after them."""
-        for number in self._lows:
-            ahead = self._merger.is_ahead(number, _AHEAD_BYTES_MAX)
-            if ahead and number not in self._paused:
-                pause(self._consumer, self._topic, number)
-                self._paused.add(number)
-            elif not ahead and number in self._paused:
-                resume(self._consumer, self._topic, number)
-                self._paused.discard(number)
 
 
 def _trimmed_partitions(

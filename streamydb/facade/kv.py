@@ -87,7 +87,6 @@ async def read_values(request: Request, _: NoQuery) -> Answer:
     sizes = list(map(len, map(str.encode, body.keys)))
     if sizes and not (min(sizes) >= 1 and max(sizes) <= KEY_BYTES_MAX):
         raise ProblemError("invalid-key", f"A key has 1 to {KEY_BYTES_MAX} bytes of UTF-8.")
-    body = body
     request.client.must_read_all(body.keys)
     require_said(request.generation, services.model.generation, body.min_version)
     point = ReadPoint(body.at, body.consistency, body.min_version)
@@ -227,34 +226,29 @@ class _Steps:
         if self._conditions.allow_again(result):
             detail = "Others kept changing the key while its condition was judged; send it again."
             raise ProblemError("aborted", detail, code=result.code, id=result.id)
-        _raise_aborted(result)
+        if result.status != "committed":
+            if result.code == "check-failed":
+                version = result.failed[0].version if result.failed else 0
+                detail = "The key has another version; nothing was written."
+                raise ProblemError(
+                    "precondition-failed", detail, version=version, id=result.id, seq=result.seq
+                )
+            if result.code == "constraint-violated" and result.failed:
+                failed = result.failed[0]
+                detail = f"{failed.violated} is what constraint {failed.constraint} demands."
+                raise ProblemError(
+                    "constraint-violated",
+                    detail,
+                    code=result.code,
+                    constraint=failed.constraint,
+                    key=failed.key,
+                    violated=failed.violated,
+                    id=result.id,
+                    seq=result.seq,
+                )
+            raise ProblemError("aborted", "Nothing was written.", code=result.code, id=result.id)
         if self._written.value is None:
             return 200, {}
         return 201 if self._creates else 200, {
             "ETag": entity_tag(result.seq, self._conditions.generation)
         }
-
-
-def _raise_aborted(result: Result) -> None:
-    if result.status == "committed":
-        return
-    if result.code == "check-failed":
-        version = result.failed[0].version if result.failed else 0
-        detail = "The key has another version; nothing was written."
-        raise ProblemError(
-            "precondition-failed", detail, version=version, id=result.id, seq=result.seq
-        )
-    if result.code == "constraint-violated" and result.failed:
-        failed = result.failed[0]
-        detail = f"{failed.violated} is what constraint {failed.constraint} demands."
-        raise ProblemError(
-            "constraint-violated",
-            detail,
-            code=result.code,
-            constraint=failed.constraint,
-            key=failed.key,
-            violated=failed.violated,
-            id=result.id,
-            seq=result.seq,
-        )
-    raise ProblemError("aborted", "Nothing was written.", code=result.code, id=result.id)

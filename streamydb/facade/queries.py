@@ -217,16 +217,13 @@ class QueryForm(Generic[_Query]):
         try:
             return msgspec.convert(values, self.kind, strict=False)
         except UNREADABLE:
-            raise self._malformed(values) from None
-
-    def _malformed(self, values: dict[str, str]) -> ProblemError:
-        wrong = [
-            name
-            for name, field in self._fields.items()
-            if name in values and not _is_of(values[name], field.type)
-        ]
-        detail = "A parameter is missing or malformed."
-        return ProblemError("invalid-parameter", detail, parameters=wrong)
+            wrong = [
+                name
+                for name, field in self._fields.items()
+                if name in values and not _is_of(values[name], field.type)
+            ]
+            detail = "A parameter is missing or malformed."
+            raise ProblemError("invalid-parameter", detail, parameters=wrong) from None
 
 
 def _pairs(query: str) -> list[tuple[str, str]]:

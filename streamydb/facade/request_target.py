@@ -77,7 +77,13 @@ def read_target(method: bytes, target: bytes) -> RequestTarget:
         raise ValueError("the target of CONNECT is no host and port")
     if target == _WHOLE and method == b"OPTIONS":
         return RequestTarget(_WHOLE, b"")
-    return _absolute(method, target)
+    parts = _ABSOLUTE.fullmatch(target)
+    if parts is None or not _is_host(parts[1]):
+        raise ValueError("the target is neither a path nor an address of HTTP")
+    path, query = parts[2], parts[3]
+    if not path:
+        path = _WHOLE if method == b"OPTIONS" and query is None else b"/"
+    return RequestTarget(path, query or b"", parts[1])
 
 
 def place_target(scope: dict[str, Any], method: bytes, target: bytes) -> bytes | None:
@@ -93,16 +99,6 @@ def place_target(scope: dict[str, Any], method: bytes, target: bytes) -> bytes |
     scope["path"] = unquote(text) if "%" in text else text
     scope["query_string"] = query
     return authority
-
-
-def _absolute(method: bytes, target: bytes) -> RequestTarget:
-    parts = _ABSOLUTE.fullmatch(target)
-    if parts is None or not _is_host(parts[1]):
-        raise ValueError("the target is neither a path nor an address of HTTP")
-    path, query = parts[2], parts[3]
-    if not path:
-        path = _WHOLE if method == b"OPTIONS" and query is None else b"/"
-    return RequestTarget(path, query or b"", parts[1])
 
 
 def check_frame(version: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:

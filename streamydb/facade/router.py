@@ -69,22 +69,7 @@ class Router:
         self._nested: list[tuple[str, bool, _Path]] = []
         for path, path_endpoints in by_path.items():
             start, _, _ = path.partition("{")
-            # Return a path of the table: HEAD goes with GET, and OPTIONS names all methods.
-            rows = {
-                each.method: _Row(each, None if each.query is None else QueryForm(each.query))
-                for each in path_endpoints
-            }
-            if "GET" in rows and not rows["GET"].endpoint.endless:
-                rows["HEAD"] = rows["GET"]
-            allow = ", ".join(sorted({*rows, "OPTIONS"}))
-            options = Endpoint(
-                method="OPTIONS", path=path_endpoints[0].path, answer=_teller_of(allow),
-                access=path_endpoints[0].access._replace(check=None),
-            )  # fmt: skip
-            rows["OPTIONS"] = _Row(
-                options, rows[path_endpoints[0].method].query and QueryForm(NoQuery)
-            )
-            path_rows, rest = _Path(rows, allow), path_endpoints[0].rest
+            path_rows, rest = _path_of(path_endpoints), path_endpoints[0].rest
             if rest == "text":
                 self._named[start] = path_rows
             elif rest:
@@ -119,20 +104,7 @@ class Router:
         began = time.perf_counter()
         try:
             try:
-                if route.row is None:
-                    if not route.allow:
-                        raise ProblemError("no-such-endpoint", "See /schema for the endpoints.")
-                    allow = {"Allow": route.allow}
-                    raise ProblemError("method-not-allowed", "See the header Allow.", headers=allow)
-                endpoint, form = route.row
-                access = endpoint.access
-                if access.token:
-                    authorization = header_of(request.fields, b"authorization")
-                    request.client = request.services.tokens.identify(authorization)
-                query = None if form is None else form.read(request.query)
-                if access.check is not None:
-                    access.check(request, query)
-                answer = await endpoint.answer(request, query)
+                answer = await _answer(request, route)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
                 problem = _problem_of(error)
                 self._metrics.problem(problem.problem.slug)
@@ -145,8 +117,42 @@ class Router:
                 self._traffic.record(int(time.time()), work, request.sender.status, seconds)
 
 
+async def _answer(request: Request, route: Route) -> Answer | EventStream:
+    if route.row is None:
+        if not route.allow:
+            raise ProblemError("no-such-endpoint", "See /schema for the endpoints.")
+        allow = {"Allow": route.allow}
+        raise ProblemError("method-not-allowed", "See the header Allow.", headers=allow)
+    endpoint, form = route.row
+    access = endpoint.access
+    if access.token:
+        authorization = header_of(request.fields, b"authorization")
+        request.client = request.services.tokens.identify(authorization)
+    query = None if form is None else form.read(request.query)
+    if access.check is not None:
+        access.check(request, query)
+    return await endpoint.answer(request, query)
+
+
 def _route(path_rows: _Path, method: str, name: bytes = b"") -> Route:
     return Route(path_rows.rows.get(method), name, path_rows.allow)
+
+
+def _path_of(endpoints: list[Endpoint]) -> _Path:
+    """Return a path of the table: HEAD goes with GET, and OPTIONS names all methods."""
+    rows = {
+        each.method: _Row(each, None if each.query is None else QueryForm(each.query))
+        for each in endpoints
+    }
+    if "GET" in rows and not rows["GET"].endpoint.endless:
+        rows["HEAD"] = rows["GET"]
+    allow = ", ".join(sorted({*rows, "OPTIONS"}))
+    options = Endpoint(
+        method="OPTIONS", path=endpoints[0].path, answer=_teller_of(allow),
+        access=endpoints[0].access._replace(check=None),
+    )  # fmt: skip
+    rows["OPTIONS"] = _Row(options, rows[endpoints[0].method].query and QueryForm(NoQuery))
+    return _Path(rows, allow)
 
 
 def _teller_of(allow: str) -> Callable[[Request, Any], Coroutine[Any, Any, Answer]]:

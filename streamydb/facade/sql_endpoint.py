@@ -54,7 +54,6 @@ async def post_query(request: Request, _: NoQuery) -> Answer:
             raise ProblemError(
                 "invalid-parameter", "Numbers in `params` are finite and fit 64 bits."
             )
-        body = body
     require_said(request.generation, services.model.generation, body.min_version)
     query = SqlQuery(
         body.sql, tuple(body.params), body.prefix, body.at, body.consistency, body.min_version
@@ -85,15 +84,15 @@ async def post_sql(request: Request, _: NoQuery) -> Answer:
     headers = request.headers
     async with request_body(request) as raw:
         body = decode_fields(
-            raw, _decode_statements, 'Send {"statements": [{"sql": "select …", "params": []}]} and, if '
-            "you like, tables, at, consistency.",
+            raw, _decode_statements,
+            'Send {"statements": [{"sql": "select …", "params": []}]} and, if you like, tables, '
+            "at, consistency.",
         )  # fmt: skip
         check_seqs(at=body.at, min_version=body.min_version)
         if not all(map(_storable, (each.params for each in body.statements))):
             raise ProblemError(
                 "invalid-parameter", "Numbers in `params` are finite and fit 64 bits."
             )
-        body = body
     require_said(request.generation, services.model.generation, body.min_version)
     key, sent = idempotency_key(headers), False
     wanted = SqlTransaction(

@@ -18,7 +18,7 @@ from streamydb.facade.settings import FacadeSettings
 
 if TYPE_CHECKING:
     from streamydb.sql.pool import QueryPool
-    from streamydb.sql.worker import Job, QueryOutcome, StoredRow
+    from streamydb.sql.worker import Job, StoredRow
 
 _PAGE_ROWS: Final = 1_000
 _RETRY_AFTER_S: Final = 1
@@ -63,7 +63,6 @@ class QueryRunner:
         prefixes = within(query.prefix, client.scopes["read"])
         if not prefixes:
             client.must_read(query.prefix)
-        prefixes = prefixes
         with self.running.enter(asker):
             job = await self._job(query, prefixes)
             try:

@@ -145,7 +145,10 @@ class StatementRunner:
             if wanted.txn_id is not None or time.monotonic() > until:
                 break
             await asyncio.sleep(min(_BACKOFF_S * 2**number, until - time.monotonic()))
-        raise _conflict(result)
+        detail = (
+            "Others have written what was read; nothing was written. Send it again, with a new id."
+        )
+        raise ProblemError("aborted", detail, code=result.code, id=result.id, seq=result.seq)
 
     async def stop(self) -> None:
         pool, self._pool = self._pool, None
@@ -219,11 +222,6 @@ def _refused(outcome: dict[str, Any]) -> ProblemError:
         return ProblemError("constraint-violated", detail, violated=members["error"], **members)
     detail = "A statement cannot be executed; `error` says why. Nothing was written."
     return ProblemError("query-invalid", detail, reason=kind, **members)
-
-
-def _conflict(result: Result) -> ProblemError:
-    detail = "Others have written what was read; nothing was written. Send it again, with a new id."
-    return ProblemError("aborted", detail, code=result.code, id=result.id, seq=result.seq)
 
 
 def _aborted(result: Result) -> ProblemError:

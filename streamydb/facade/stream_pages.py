@@ -124,8 +124,7 @@ class StreamFeed:
                     span = StreamSpan(place.stream.encode(), partition, begin, end, after)
                     rows, begin = await self._source.history(span, bounds)
             reached = begin >= self._floors[partition]
-            moved = msgspec.structs.replace(place, offset=begin)
-            place, rows, reached = (moved, rows, reached)
+            place = msgspec.structs.replace(place, offset=begin)
             if rows or not reached:
                 return _page(place, rows, more=True)
         key = place.stream.encode()

@@ -16,7 +16,7 @@ from streamydb.facade.queries import StreamQuery
 from streamydb.facade.reads import ReadPoint
 from streamydb.facade.request import Request
 from streamydb.facade.services import Services
-from streamydb.facade.stream_pages import EmittedPage, StreamPosition
+from streamydb.facade.stream_pages import StreamPosition
 from streamydb.limits import INTEGER_MAX
 from streamydb.records import module_key
 from streamydb.records.emission import is_stream
@@ -78,7 +78,9 @@ async def stream_page(
     else:
         with services.streams.enter(client):
             page = await services.emitted.page(position, bounds, wait_s, ts_ms)
-    return _body(page, services.model.generation)
+    records = [msgspec.Raw(value) for value in page.values]
+    cursor = encode_cursor(page.place, services.model.generation)
+    return msgspec.json.encode({"records": records, "more": page.more, "cursor": cursor})
 
 
 async def _must_exist(services: Services, name: str, wait_s: float) -> None:
@@ -106,9 +108,3 @@ def _time_of(services: Services, seq: int) -> int:
             return snapshot.ts_ms
     except StreamyError:
         return 0
-
-
-def _body(page: EmittedPage, generation: str) -> bytes:
-    records = [msgspec.Raw(value) for value in page.values]
-    cursor = encode_cursor(page.place, generation)
-    return msgspec.json.encode({"records": records, "more": page.more, "cursor": cursor})

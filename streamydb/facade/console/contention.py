@@ -53,7 +53,6 @@ class Contention:
                 next(reversed(self._slots.values())).close()
             slot = self._slots[second] = _Slot()
             self.forget(second)
-        slot = slot
         slot.changes += len(batch.changes)
         changes = batch.changes[: self._examined_per_s_max - slot.examined]
         if not changes:

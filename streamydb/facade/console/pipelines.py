@@ -74,7 +74,6 @@ class PipelineWatch:
             loop = asyncio.get_running_loop()
             look = self._look = loop.create_future()
             threading.Thread(target=self._ask, args=[loop, look], daemon=True).start()
-        look = look
         if not look.done():
             await asyncio.wait([look], timeout=_PATIENCE_S)
         here, messages = await asyncio.to_thread(self._here), self._told

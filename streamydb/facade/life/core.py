@@ -152,7 +152,13 @@ def explain(
     record = decode(evidence.raw) if evidence.raw is not None else None
     txn = record if isinstance(record, Transaction) else None
     touched = [] if txn is None else list(keys(txn))
-    state = _without_expired(result, look([*touched, CONSTRAINTS_KEY]))
+    # Leave out what had ended by its time: the removal counts as right before it.
+    before = look([*touched, CONSTRAINTS_KEY])
+    state = (
+        None
+        if before is None
+        else {key: met for key, met in before.items() if not is_over(met.value, result.ts_ms)}
+    )
     return TransactionHistory(
         id=result.id, appends=list(_appends(result, evidence)), order=_order(result, evidence),
         transaction=Raw(evidence.raw) if txn is not None and evidence.raw else NULL,
@@ -169,15 +175,6 @@ def explain(
         ],
         resolved=evidence.resolved, digests=evidence.digests, unknown=unknown,
     )  # fmt: skip
-
-
-def _without_expired(
-    result: Result, before: Mapping[str, MetValue] | None
-) -> Mapping[str, MetValue] | None:
-    """Leave out what had ended by its time: the removal counts as right before it."""
-    if before is None:
-        return None
-    return {key: met for key, met in before.items() if not is_over(met.value, result.ts_ms)}
 
 
 def _appends(result: Result, evidence: Evidence) -> Iterator[LogAppend]:

@@ -115,8 +115,19 @@ class _Plan:
             for each, member in zip(named, members, strict=True)
         ]
         self.joined = _DisjointSets(len(members) + len(self._keys))
-        self._join_ids()
-        self._join_keys()
+        first: dict[str, int] = {}
+        for place, each in enumerate(self._members):
+            if each.txn is not None:
+                self.joined.join(place, first.setdefault(each.txn.id, place))
+        # Join each transaction with its spans, and the keys within a span with each other, once.
+        # `reached`: the sets of keys that are joined so far lie side by side, so from any key a
+        # later one that is not joined with it is found without passing those between.
+        base, reached = len(self._members), _Chains(len(self._keys))
+        for place, spans in enumerate(self._spans):
+            for begin, end in spans:
+                self.joined.join(place, base + begin)
+                for key in reached.up_to(begin, end):
+                    self.joined.join(base + key, base + key + 1)
 
     def shown(self, number: int, own: int) -> GroupMember:
         member = self._members[number]
@@ -134,24 +145,6 @@ class _Plan:
             first, last = bisect_left(self._keys, start), bisect_left(self._keys, end)
             if first < last:
                 yield first, last
-
-    def _join_ids(self) -> None:
-        first: dict[str, int] = {}
-        for place, each in enumerate(self._members):
-            if each.txn is not None:
-                self.joined.join(place, first.setdefault(each.txn.id, place))
-
-    def _join_keys(self) -> None:
-        """Join each transaction with its spans, and the keys within a span with each other, once.
-        ``reached``: the sets of keys that are joined so far lie side by side, so from any key a
-        later one that is not joined with it is found without passing those between.
-        """
-        base, reached = len(self._members), _Chains(len(self._keys))
-        for place, spans in enumerate(self._spans):
-            for first, end in spans:
-                self.joined.join(place, base + first)
-                for key in reached.up_to(first, end):
-                    self.joined.join(base + key, base + key + 1)
 
 
 class _Chains:
