@@ -22,15 +22,10 @@ if TYPE_CHECKING:
     from streamydb.kafka.results import ResultReader
     from streamydb.records import Result
 
-WINDOW = 20_000
-"""How many transactions may be under way at once."""
-
+WINDOW = 20_000  # how many transactions may be under way at once
 _PATIENCE_S_MIN = 5.0
-_PATIENCE_S_MAX = 30.0
-"""How long Kafka has to answer at all, whatever time a result may take."""
-
-_CLOCK_SKEW_S = 30
-"""How far the brokers' clocks may be ahead of this machine's."""
+_PATIENCE_S_MAX = 30.0  # how long Kafka has to answer at all, whatever time a result may take
+_CLOCK_SKEW_S = 30  # how far the brokers' clocks may be ahead of this machine's
 
 
 class _IdFields(msgspec.Struct):

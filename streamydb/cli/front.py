@@ -16,14 +16,11 @@ if TYPE_CHECKING:
     from streamydb.cli.phases import Phases
     from streamydb.cli.target import Target
 
-HTTP_PORT = 8080
-"""Where the facade listens, if nothing else does."""
-
+HTTP_PORT = 8080  # where the facade listens, if nothing else does
 PREFIX = "STREAMYDB_SERVE_"
 
 POLL_S = 0.1
-ASK_S = 5.0
-"""How long a facade may take to say that it is ready, before it is asked again."""
+ASK_S = 5.0  # how long a facade may take to say that it is ready, before it is asked again
 
 _SMALL = {
     f"{PREFIX}RESULTS_BYTES_MAX": str(4 << 20),
@@ -32,9 +29,7 @@ _SMALL = {
 }
 """Settings of a facade that keeps little in memory."""
 
-_SAID_BYTES = 16_384
-"""So much of an answer is read for its reason."""
-
+_SAID_BYTES = 16_384  # so much of an answer is read for its reason
 GRACE_S = 30.0
 """How long they may take to end: a facade ends its requests (10 s), then what it has appended."""
 

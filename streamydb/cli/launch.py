@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from streamydb.local.folder import PipelineStatus
     from streamydb.local.processes import ProcessRecord
 
-POLL_S = 0.1
-"""How often the status file is looked at while a pipeline starts, in seconds."""
+POLL_S = 0.1  # how often the status file is looked at while a pipeline starts, in seconds
 
 
 def pipeline_command(

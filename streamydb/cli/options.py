@@ -14,9 +14,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_type_hints
 
 import typer
 
-MASTER: Final = "local[*]"
-"""Where Spark runs if nobody says so."""
-
+MASTER: Final = "local[*]"  # where Spark runs if nobody says so
 _SPAN_S_MAX: Final = 1_000_000_000
 
 

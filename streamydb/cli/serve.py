@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from streamydb.facade import FacadeSettings
     from streamydb.read_model import ReadModel
 
-POLL_S = 0.2
-"""How often `serve` looks whether the read model is there, in seconds."""
+POLL_S = 0.2  # how often `serve` looks whether the read model is there, in seconds
 
 ReadModelFolder = Annotated[
     Path | None,

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from streamydb.settings import ClientConfig, Settings
 
 
-DATABASE: Final = "bank"
-"""The name of the database that a command means if none is given."""
+DATABASE: Final = "bank"  # the name of the database that a command means if none is given
 
 
 class Target(NamedTuple):

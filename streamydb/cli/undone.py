@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from streamydb.cli.phases import Phases
     from streamydb.cli.target import Target
 
-EXIT_INTERRUPTED: Final = 130
-"""As a shell has it for a program that SIGINT ended."""
+EXIT_INTERRUPTED: Final = 130  # as a shell has it for a program that SIGINT ended
 
 
 @contextmanager

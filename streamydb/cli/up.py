@@ -41,9 +41,7 @@ FIRST_RESULT_S_MAX = 90.0
 LITTLE_GB = 3
 """Where there is less memory than this, a database takes little of it unless told otherwise."""
 
-SMALL = "--small"
-"""The option of a pipeline that takes little memory."""
-
+SMALL = "--small"  # the option of a pipeline that takes little memory
 _SECOND = "With --second this command starts one all the same"
 
 Grouping = Annotated[

@@ -47,8 +47,7 @@ from streamydb.procedures.view import Stamp
 from streamydb.records.ranges import Bounds, Range
 from streamydb.records.updates import apply_update
 
-_TOGETHER: Final = 256
-"""Keys that one run notes to be read."""
+_TOGETHER: Final = 256  # keys that one run notes to be read
 
 
 class ReadNeeded(BaseException):

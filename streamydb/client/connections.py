@@ -164,8 +164,7 @@ def require_key_log() -> None:
         ) from error
 
 
-_CONNECT_S: Final = 5.0
-"""How long a connection may take to make, or to become free."""
+_CONNECT_S: Final = 5.0  # how long a connection may take to make, or to become free
 
 _NOT_SENT: Final = (
     httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError,

@@ -43,9 +43,7 @@ from streamydb.records import Result
 from streamydb.records.deadline import redated
 from streamydb.records.times import clocks_told
 
-_DATES_MAX: Final = 3
-"""How many deadlines a transaction is given at most."""
-
+_DATES_MAX: Final = 3  # how many deadlines a transaction is given at most
 _SETTLE_S: Final = 10.0
 """How long the verdict of a transaction is looked for whose deadline has passed, at least."""
 

@@ -22,8 +22,7 @@ from streamydb.records import decode_result
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.table import Table
 
-REQUEST_HEADER: Final = "Streamydb-Request"
-"""The name of a request, which its answer repeats."""
+REQUEST_HEADER: Final = "Streamydb-Request"  # the name of a request, which its answer repeats
 
 _JSON: Final = {"Content-Type": "application/json"}
 _PROBLEM: Final = "application/problem+json"

@@ -18,8 +18,7 @@ from streamydb.records.table import Table
 R = TypeVar("R")
 _A = TypeVar("_A")
 
-MARGIN_S: Final = 5.0
-"""How long an answer may be late before the connection counts as dead."""
+MARGIN_S: Final = 5.0  # how long an answer may be late before the connection counts as dead
 
 Consistency: TypeAlias = Literal["strong", "session", "snapshot"]
 

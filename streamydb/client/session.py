@@ -77,9 +77,7 @@ class Correction:
             self.behind_ms = known if behind_max is None else min(known, behind_max)
 
 
-_SHORTEST_S: Final = 0.1
-"""Time that is left and not divided any more."""
-
+_SHORTEST_S: Final = 0.1  # time that is left and not divided any more
 _AHEAD_S: Final = DEADLINE_AHEAD_MS_MAX / 2_000
 """Farthest deadline that is set: the log refuses one that is twice as far."""
 

@@ -180,8 +180,7 @@ def _condition(name: str, check: Condition | None, *, versioned: bool) -> str | 
     return canonical(dict(check)).decode()
 
 
-After = int | tuple[int, int] | None
-"""A seq, or (seq, index)."""
+After = int | tuple[int, int] | None  # a seq, or (seq, index)
 
 # The longest wait that a facade grants unless it is set otherwise.
 _WAIT_S = 15.0

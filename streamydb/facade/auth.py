@@ -65,8 +65,7 @@ class Caller:
             raise _forbidden("write")
 
 
-ANYBODY: Final = Caller("anybody", [""], [""])
-"""The client of a facade without tokens."""
+ANYBODY: Final = Caller("anybody", [""], [""])  # the client of a facade without tokens
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):

@@ -17,8 +17,7 @@ from streamydb.facade.problems import ProblemError
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.generation import FIRST
 
-_MARK: Final = "."
-"""After the generation; base64 has none."""
+_MARK: Final = "."  # after the generation; base64 has none
 
 _Place = TypeVar("_Place", bound=msgspec.Struct)
 

@@ -35,8 +35,7 @@ def _reads_stream(request: Request, _: Any) -> None:
     request.client.must_read(STREAMS_SCOPE + request.text)
 
 
-OPEN: Final = Access(token=False)
-"""Everybody."""
+OPEN: Final = Access(token=False)  # everybody
 
 TOKEN: Final = Access(token=True)
 """Everybody with a token; scopes are those of the keys that the body or the answer names."""

@@ -77,8 +77,7 @@ _CODINGS: Final = b"accept-encoding"
 _GENERATION: Final = HEADER.lower().encode()
 _LOOKED_AT: Final = (b"host", b"origin", _CODINGS, b"streamydb-request", _GENERATION)
 _JOINED: Final = (_CODINGS, _GENERATION)
-_NAME_CHARACTERS_MAX: Final = 128
-"""The longest name of a request that its answer repeats."""
+_NAME_CHARACTERS_MAX: Final = 128  # the longest name of a request that its answer repeats
 
 
 class Gate:

@@ -16,9 +16,7 @@ from streamydb.records.generation import FIRST, GENERATION, said, said_as
 HEADER: Final = "Streamydb-Generation"
 """In requests the generation of the seqs that they name, in answers the one of the database."""
 
-_BARE: Final = {"min_version", "since", "after"}
-"""Parameters with a seq from where on to read."""
-
+_BARE: Final = {"min_version", "since", "after"}  # parameters with a seq from where on to read
 _MARK: Final = "@"
 
 

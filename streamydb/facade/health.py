@@ -27,10 +27,8 @@ Kind: TypeAlias = Literal["reads", "strong", "writes", "changes"]
 
 _KEPT_S: Final = 1.0
 """How long a look at the log counts: whoever may ask anonymously must not keep Kafka busy."""
-_PATIENCE_S: Final = 0.5
-"""How long an answer waits for a look, as probes wait for a second only."""
-_SILENT_S: Final = 5.0
-"""After which time without an answer Kafka counts as silent."""
+_PATIENCE_S: Final = 0.5  # how long an answer waits for a look, as probes wait for a second only
+_SILENT_S: Final = 5.0  # after which time without an answer Kafka counts as silent
 _MOMENT_MS: Final = 1_000
 _SILENT: Final = "Kafka does not answer"
 _LOG: Final = logging.getLogger("streamydb.facade")

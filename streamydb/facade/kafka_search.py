@@ -22,12 +22,8 @@ from streamydb.kafka.receiving import SpanReader, assign, at_end, offsets_at, sp
 from streamydb.records import Result
 from streamydb.settings import Settings
 
-SEARCH_S: Final = 8.0
-"""How long results are searched for one transaction."""
-
-_STRETCH: Final = 50_000
-"""Records of a partition that are read at a time on the way back."""
-
+SEARCH_S: Final = 8.0  # how long results are searched for one transaction
+_STRETCH: Final = 50_000  # records of a partition that are read at a time on the way back
 _RECORD_S: Final = 3.0
 _Span = tuple[int, int]
 

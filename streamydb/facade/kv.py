@@ -26,9 +26,7 @@ from streamydb.facade.transactions import execute
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.records import CONSTRAINTS_KEY, Result
 
-SNAPSHOT_HEADER: Final = "Streamydb-Snapshot"
-"""The seq whose state an answer shows."""
-
+SNAPSHOT_HEADER: Final = "Streamydb-Snapshot"  # the seq whose state an answer shows
 _AT_ONCE: Final = 128
 """Entries that are read in the event loop, as a single one is: less work than a change of threads.
 """

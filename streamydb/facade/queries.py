@@ -17,9 +17,7 @@ from streamydb.facade.reads import ReadPoint
 from streamydb.limits import INTEGER_MAX, TTL_MS_MAX
 from streamydb.records.formats import UNREADABLE
 
-LIMIT_DEFAULT: Final = 100
-"""Entries of a page whose request names no number."""
-
+LIMIT_DEFAULT: Final = 100  # entries of a page whose request names no number
 _TEXT_MAX: Final = 8_192
 _Query = TypeVar("_Query", bound=msgspec.Struct)
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")

@@ -111,8 +111,7 @@ Reached: TypeAlias = Callable[[ModelPosition], bool]
 
 _RETRY_AFTER_S: Final = 1
 
-_STILL_S: Final = 0.1
-"""How long a read model stands still before somebody finds out why."""
+_STILL_S: Final = 0.1  # how long a read model stands still before somebody finds out why
 
 _T = TypeVar("_T")
 _Mark: TypeAlias = tuple[int, Mapping[int, int]]

@@ -25,8 +25,7 @@ from streamydb.limits import KEY_BYTES_MAX
 METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT")
 """Methods that some endpoint has."""
 
-WHOLE: Final = "*"
-"""The path of a request about the server as a whole."""
+WHOLE: Final = "*"  # the path of a request about the server as a whole
 
 _WHOLE: Final = WHOLE.encode()
 usual_line: Final = re.compile(rb"(?:GET|PUT|POST|DELETE|HEAD) /[!-~]* HTTP/1\.1\r\n").match

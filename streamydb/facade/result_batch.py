@@ -29,8 +29,7 @@ from streamydb.read_model.rows import Ints, compare
 from streamydb.records import Result, decode_result, is_strange_result
 from streamydb.records.formats import FORMAT, later_format
 
-PARTITION_BITS: Final = 16
-"""A place in the log is ``offset << PARTITION_BITS | partition``."""
+PARTITION_BITS: Final = 16  # a place in the log is ``offset << PARTITION_BITS | partition``
 
 
 class CommitColumns:

@@ -23,8 +23,7 @@ REFUSED_COPIES = UNTIMELY | {ID_REUSED}
 """Codes of copies that were not executed, while another record with their id may have been."""
 
 _OVERHEAD_BYTES = 400
-_AT_ONCE = 100
-"""Commits that may have been seen are taken in so many at a time."""
+_AT_ONCE = 100  # commits that may have been seen are taken in so many at a time
 
 
 class _Block(NamedTuple):

@@ -24,8 +24,7 @@ from streamydb.facade.transactions import authorise_and_execute
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN, KEY_BYTES_MAX
 from streamydb.records import Result, canonical
 
-_REFUSED = {"constraint-violated", "query-invalid"}
-"""Problems of statements that were executed."""
+_REFUSED = {"constraint-violated", "query-invalid"}  # problems of statements that were executed
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True):

@@ -33,8 +33,7 @@ from streamydb.records import Result
 from streamydb.records.deadline import redated
 from streamydb.records.times import clocks_told
 
-_DATES_MAX: Final = 3
-"""How many deadlines a transaction is given at most."""
+_DATES_MAX: Final = 3  # how many deadlines a transaction is given at most
 
 _Following: TypeAlias = Callable[[str, bytes, Result], tuple[str, bytes] | None]
 

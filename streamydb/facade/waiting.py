@@ -15,10 +15,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
-SHUTDOWN_S: Final = 10
-"""Seconds after which the answers that are still under way are cut off."""
-WORK_LEFT_S: Final = 8.0
-"""Seconds that are left for what others do, when the facade begins to end."""
+SHUTDOWN_S: Final = 10  # seconds after which the answers that are still under way are cut off
+WORK_LEFT_S: Final = 8.0  # seconds that are left for what others do, when the facade begins to end
 BODY_LEFT_S: Final = 1.0
 """Seconds that are left for a request's body: it is on its way, or does not come."""
 

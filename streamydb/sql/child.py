@@ -34,9 +34,7 @@ def read_frame(pipe: BinaryIO) -> Any:
     return msgspec.msgpack.decode(pipe.read(size_of(head)))
 
 
-READY: Final = b"\n"
-"""The byte that a process writes when it can take a query."""
-
+READY: Final = b"\n"  # the byte that a process writes when it can take a query
 _MARGIN_BYTES: Final = 256 << 20
 """Memory that a query may take beside what DuckDB counts: stacks, Arrow's batches."""
 

@@ -37,8 +37,7 @@ __all__ = [
 PROCESS: Final = "streamydb_layers.tables.process"
 """The module of a process that executes statements; see `dialogues`."""
 
-INSTALL: Final = install("sql", "./layers")
-"""The command that installs what SQL tables need."""
+INSTALL: Final = install("sql", "./layers")  # the command that installs what SQL tables need
 
 _PACKAGES: Final = {
     "streamydb_layers": "streamydb-layers", "sqlglot": "sqlglot", "duckdb": "DuckDB"

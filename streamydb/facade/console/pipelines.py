@@ -21,10 +21,8 @@ from streamydb.records.gears import GearStatus
 if TYPE_CHECKING:
     from streamydb.facade.request import Request
 
-_KEPT_S: Final = 2.0
-"""How long a look at Kafka counts."""
-_PATIENCE_S: Final = 2.0
-"""How long an answer waits for a look."""
+_KEPT_S: Final = 2.0  # how long a look at Kafka counts
+_PATIENCE_S: Final = 2.0  # how long an answer waits for a look
 
 
 class _Here(msgspec.Struct, kw_only=True):

@@ -19,9 +19,7 @@ from streamydb.facade.ports import ModelPosition
 from streamydb.facade.services import Services
 from streamydb.local.folder import PipelineStatus
 
-WINDOW_S: Final = 300
-"""Seconds of the figures that are kept."""
-
+WINDOW_S: Final = 300  # seconds of the figures that are kept
 CONTENTION_S: Final = 60
 _IDLE_S: Final = 15
 _LOOK_S: Final = 0.5

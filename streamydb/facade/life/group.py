@@ -24,8 +24,7 @@ from streamydb.records import CONSTRAINTS_KEY, Transaction, keys
 MEMBERS_SHOWN = 100
 KEYS_SHOWN = 100
 
-_Span: TypeAlias = tuple[int, int]
-"""The numbers of written keys that lie side by side, half open."""
+_Span: TypeAlias = tuple[int, int]  # the numbers of written keys that lie side by side, half open
 
 
 class GroupMember(msgspec.Struct):

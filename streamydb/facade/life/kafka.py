@@ -32,13 +32,9 @@ from streamydb.records.expiry import is_removal
 
 PLAN_SHOWN_MAX: Final = 20_000
 """Transactions of a plan that are looked at; a group of a larger plan is not told."""
-PLAN_BYTES_SHOWN_MAX: Final = 16_777_216
-"""The same of the bytes of their records."""
-APPENDS_SHOWN_MAX: Final = 1_000
-"""Results with one id that are shown, the first ones."""
-
-_PART_S: Final = 3.0
-"""How long is looked for each part of a life."""
+PLAN_BYTES_SHOWN_MAX: Final = 16_777_216  # the same of the bytes of their records
+APPENDS_SHOWN_MAX: Final = 1_000  # results with one id that are shown, the first ones
+_PART_S: Final = 3.0  # how long is looked for each part of a life
 _BEFORE_MS: Final = 3_000
 """Outputs of one micro-batch are written within this time of each other, and after the append."""
 _LOOK_BACK: Final = 500
