@@ -12,23 +12,10 @@ from streamydb.cli.common import print_json, stdout
 from streamydb.cli.options import Json
 
 PACKAGES = (
-    "pyspark",
-    "pyarrow",
-    "pandas",
-    "numpy",
-    "numba",
-    "msgspec",
-    "lmdb",
-    "confluent-kafka",
-    "protobuf",
-    "grpcio",
-    "grpcio-status",
-    "googleapis-common-protos",
-    "typer",
-    "rich",
-    "pydantic-settings",
-    "psutil",
-)
+    "pyspark", "pyarrow", "pandas", "numpy", "numba", "msgspec", "lmdb", "confluent-kafka",
+    "protobuf", "grpcio", "grpcio-status", "googleapis-common-protos", "typer", "rich",
+    "pydantic-settings", "psutil",
+)  # fmt: skip
 """Packages whose versions are worth knowing when something is wrong."""
 
 

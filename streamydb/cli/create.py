@@ -110,14 +110,10 @@ def create_database(target: Target, sync: bool | None = None) -> tuple[TopicName
     record = target.place.record()
     copies = copies_of(target)
     names = kafka.create(
-        target.connection,
-        target.database,
-        partitions=_partitions(target, record),
-        shards=settings.shards,
-        replication=copies.replication,
-        min_insync=copies.min_insync,
+        target.connection, target.database, partitions=_partitions(target, record),
+        shards=settings.shards, replication=copies.replication, min_insync=copies.min_insync,
         changes_partitions=settings.changes_partitions,
-    )
+    )  # fmt: skip
     if sync is not None:
         kafka.set_sync(target.connection, target.database, on=sync)
     if record is None:

@@ -235,15 +235,11 @@ def fill(
         settings = target.settings
         target.place.write_record(
             DatabaseRecord(
-                database=target.database,
-                shards=settings.shards,
-                partitions=manifest.partitions,
-                grouping=manifest.grouping,
-                id_window=manifest.id_window,
-                digest_interval=manifest.digest_interval,
-                bootstrap=settings.bootstrap,
+                database=target.database, shards=settings.shards, partitions=manifest.partitions,
+                grouping=manifest.grouping, id_window=manifest.id_window,
+                digest_interval=manifest.digest_interval, bootstrap=settings.bootstrap,
             )
-        )
+        )  # fmt: skip
         phase.outcome = f"{appended:,} records appended"
     return appended
 

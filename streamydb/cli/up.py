@@ -253,13 +253,10 @@ def _tell_running(target: Target, json: bool) -> None:
 def _facts(target: Target) -> dict[str, Any]:
     """Return the facts about the running database that a script needs."""
     return {
-        "database": target.database,
-        "bootstrap": target.bootstrap,
-        "home": str(target.settings.home),
-        "folder": str(target.place.folder),
-        "http": target.place.facade_url(),
-        "pipeline": target.place.status(),
-    }
+        "database": target.database, "bootstrap": target.bootstrap,
+        "home": str(target.settings.home), "folder": str(target.place.folder),
+        "http": target.place.facade_url(), "pipeline": target.place.status(),
+    }  # fmt: skip
 
 
 def _fetch_jars(target: Target, phases: Phases) -> None:

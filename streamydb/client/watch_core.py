@@ -52,16 +52,10 @@ def decode_event(data: bytes) -> requests.Change:
     """Return the change in the data of an event; msgspec's errors if there is none."""
     event = _decode(data)
     return requests.Change(
-        key=event.key,
-        op=event.op,
-        before=event.before,
-        value=event.after,
-        seq=event.source.seq,
-        number=event.transaction.total_order,
-        ts_ms=event.ts_ms,
-        txn_id=event.transaction.id,
+        key=event.key, op=event.op, before=event.before, value=event.after, seq=event.source.seq,
+        number=event.transaction.total_order, ts_ms=event.ts_ms, txn_id=event.transaction.id,
         expires_ms=event.expires_ms,
-    )
+    )  # fmt: skip
 
 
 class Watching:

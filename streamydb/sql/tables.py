@@ -19,20 +19,9 @@ if TYPE_CHECKING:  # exported for annotations only
     from streamydb_layers.tables.schema import Relation  # noqa: TC004
 
 __all__ = [
-    "INSTALL",
-    "PROCESS",
-    "Connection",
-    "Relation",
-    "Result",
-    "TablesMissingError",
-    "TypedLines",
-    "connect",
-    "describe",
-    "execute",
-    "missing",
-    "require",
-    "typed_lines",
-]
+    "INSTALL", "PROCESS", "Connection", "Relation", "Result", "TablesMissingError", "TypedLines",
+    "connect", "describe", "execute", "missing", "require", "typed_lines",
+]  # fmt: skip
 
 PROCESS: Final = "streamydb_layers.tables.process"
 """The module of a process that executes statements; see `dialogues`."""

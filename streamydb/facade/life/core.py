@@ -20,20 +20,9 @@ _EARLIER_THAN_CHECKS: Final = frozenset(
     {errors.VALUES_TOO_LARGE, errors.RANGE_TOO_LARGE, errors.INTERNAL}
 )
 _COMPARATORS: Final = (
-    "version",
-    "exists",
-    "eq",
-    "ne",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "range",
-    "count",
-    "count_le",
-    "count_ge",
-    "version_le",
-)
+    "version", "exists", "eq", "ne", "lt", "le", "gt", "ge", "range", "count", "count_le",
+    "count_ge", "version_le",
+)  # fmt: skip
 
 
 class MetValue(NamedTuple):
