@@ -23,10 +23,7 @@ def backup(
     options: DatabaseOptions,
     procedures: Procedures = None,
     keep: Annotated[
-        int,
-        typer.Option(
-            "--keep", help="States to keep, the newest; `trim` cuts at the oldest.", min=1
-        ),
+        int, typer.Option(help="States to keep, the newest; `trim` cuts at the oldest.", min=1)
     ] = 2,
     compare: Annotated[
         bool, typer.Option("--compare/--no-compare", help="Hold the copy against told digests.")
@@ -62,8 +59,7 @@ def trim(
     options: DatabaseOptions,
     yes: Annotated[bool, typer.Option("--yes", help="Delete; without it, only say what.")] = False,
     without: Annotated[
-        list[str] | None,
-        typer.Option("--without", help="A pipeline that is gone for good and needs nothing."),
+        list[str] | None, typer.Option(help="A pipeline that is gone for good and needs nothing.")
     ] = None,
     json: Json = False,
 ) -> None:

@@ -19,22 +19,16 @@ _PLACE = re.compile(r".+:[0-9]{1,5}")
 def broker(
     home: Home = None,
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 is every one.")
+        str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", help="Port to listen on.", min=1, max=65535)
-    ] = 9092,
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 9092,
     advertise: Annotated[
-        str | None,
-        typer.Option("--advertise", help="host:port by which clients reach it, if not by these."),
+        str | None, typer.Option(help="host:port by which clients reach it, if not by these.")
     ] = None,
     properties: Annotated[
-        Path | None,
-        typer.Option("--properties", help="Kafka's properties that win over ours: TLS, users."),
+        Path | None, typer.Option(help="Kafka's properties that win over ours: TLS, users.")
     ] = None,
-    heap_mb: Annotated[
-        int, typer.Option("--heap-mb", help="The JVM's largest heap.", min=64)
-    ] = 1024,
+    heap_mb: Annotated[int, typer.Option(help="The JVM's largest heap.", min=64)] = 1024,
 ) -> None:
     """Run one Kafka broker from jars in the foreground, until Ctrl-C.
 

@@ -22,27 +22,22 @@ def check(
     options: DatabaseOptions,
     timeout: Annotated[
         float,
-        typer.Option(
-            "--timeout", help="Seconds to wait for a pipeline that is behind.", callback=time_span
-        ),
+        typer.Option(help="Seconds to wait for a pipeline that is behind.", callback=time_span),
     ] = 60.0,
     created_partitions: Annotated[
         int | None,
         typer.Option(
-            "--created-partitions",
             help="Partitions of the log when the database was created, if that was elsewhere.",
             min=1,
         ),
     ] = None,
     id_window: Annotated[
-        int | None, typer.Option("--id-window", help="For how many seqs an id is remembered.")
+        int | None, typer.Option(help="For how many seqs an id is remembered.")
     ] = None,
     procedures: Procedures = None,
     backup: Annotated[
         Path | None,
-        typer.Option(
-            "--backup", metavar="FOLDER", help="The backup that the log was trimmed behind."
-        ),
+        typer.Option(metavar="FOLDER", help="The backup that the log was trimmed behind."),
     ] = None,
     json: Json = False,
 ) -> None:

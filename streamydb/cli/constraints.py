@@ -46,10 +46,10 @@ def constraints(
     what: Annotated[str | None, typer.Argument(help="As the action has it.")] = None,
     url: Annotated[
         str | None,
-        typer.Option("--url", help="For verify: the facade (default: the one that `up` started)."),
+        typer.Option(help="For verify: the facade (default: the one that `up` started)."),
     ] = None,
     token: Annotated[
-        str | None, typer.Option("--token", help="For verify: the facade's, if it wants one.")
+        str | None, typer.Option(help="For verify: the facade's, if it wants one.")
     ] = None,
     timeout: ResultTimeout = 60.0,
     json: Json = False,

@@ -39,9 +39,7 @@ def create(
     replicas: ReplicaOptions,
     from_snapshot: Annotated[
         str | None,
-        typer.Option(
-            "--from-snapshot", help="Put the values of this Parquet snapshot into the new database."
-        ),
+        typer.Option(help="Put the values of this Parquet snapshot into the new database."),
     ] = None,
     sync: Sync = None,
     connect: Connect = False,

@@ -29,9 +29,7 @@ def down(
     grace: Annotated[
         float | None,
         typer.Option(
-            "--grace",
-            help="Seconds to end by itself before it is killed (default: 65).",
-            callback=time_span,
+            help="Seconds to end by itself before it is killed (default: 65).", callback=time_span
         ),
     ] = None,
     json: Json = False,

@@ -29,8 +29,7 @@ def explain(
     txn_id: Annotated[str, typer.Argument(metavar="ID", help="The transaction's id.")],
     options: DatabaseOptions,
     record: Annotated[
-        str | None,
-        typer.Option("--record", metavar="PARTITION:OFFSET", help="Where its record is, if known."),
+        str | None, typer.Option(metavar="PARTITION:OFFSET", help="Where its record is, if known.")
     ] = None,
     replay: Annotated[
         bool,
@@ -41,9 +40,7 @@ def explain(
     ] = True,
     backup: Annotated[
         Path | None,
-        typer.Option(
-            "--backup", metavar="FOLDER", help="Execute this backup, from its nearest state."
-        ),
+        typer.Option(metavar="FOLDER", help="Execute this backup, from its nearest state."),
     ] = None,
     procedures: Procedures = None,
     json: Json = False,

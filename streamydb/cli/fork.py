@@ -23,16 +23,12 @@ def fork(
     replicas: ReplicaOptions,
     at: Annotated[
         str | None,
-        typer.Option(
-            "--at", help="A seq, or a time (ISO 8601 with zone) (default: now).", callback=point
-        ),
+        typer.Option(help="A seq, or a time (ISO 8601 with zone) (default: now).", callback=point),
     ] = None,
     shards: Shards = None,
     backup: Annotated[
         Path | None,
-        typer.Option(
-            "--backup", metavar="FOLDER", help="The backup that the log was trimmed behind."
-        ),
+        typer.Option(metavar="FOLDER", help="The backup that the log was trimmed behind."),
     ] = None,
     procedures: Procedures = None,
     json: Json = False,

@@ -103,12 +103,10 @@ class FoundingOptions(NamedTuple):
     """The options that say how a new database is made."""
 
     shards: Annotated[
-        int | None,
-        typer.Option("--shards", help="Slices of the keys; resize changes them (default: 1)."),
+        int | None, typer.Option(help="Slices of the keys; resize changes them (default: 1).")
     ] = None
     partitions: Annotated[
-        int | None,
-        typer.Option("--partitions", help="Partitions of the transactions topic (default: 1)."),
+        int | None, typer.Option(help="Partitions of the transactions topic (default: 1).")
     ] = None
 
 
@@ -116,12 +114,10 @@ class ReplicaOptions(NamedTuple):
     """The options of the copies of topics."""
 
     replication: Annotated[
-        int | None,
-        typer.Option("--replication", help="Copies of each topic (default: 3; 1 on few brokers)."),
+        int | None, typer.Option(help="Copies of each topic (default: 3; 1 on few brokers).")
     ] = None
     min_insync: Annotated[
-        int | None,
-        typer.Option("--min-insync", help="Copies that must have a write (default: 2 of 3)."),
+        int | None, typer.Option(help="Copies that must have a write (default: 2 of 3).")
     ] = None
 
 

@@ -164,53 +164,47 @@ def range_check_of(text: str) -> JsonObject:
 class TransactionOptions(NamedTuple):
     """The options of `streamydb txn` that make a transaction."""
 
-    put: Annotated[Texts, typer.Option("--put", help="KEY=VALUE (JSON, or plain text).")] = None
-    add: Annotated[Texts, typer.Option("--add", help="KEY=NUMBER[,min=NUMBER][,max=NUMBER].")] = (
-        None
-    )
+    put: Annotated[Texts, typer.Option(help="KEY=VALUE (JSON, or plain text).")] = None
+    add: Annotated[Texts, typer.Option(help="KEY=NUMBER[,min=NUMBER][,max=NUMBER].")] = None
     maximum: Annotated[Texts, typer.Option("--max", help="KEY=NUMBER: keep the larger.")] = None
     minimum: Annotated[Texts, typer.Option("--min", help="KEY=NUMBER: keep the smaller.")] = None
-    append: Annotated[Texts, typer.Option("--append", help="KEY=VALUE: append to a list.")] = None
-    next_id: Annotated[Texts, typer.Option("--next-id", help="KEY: take the next number.")] = None
-    delete: Annotated[Texts, typer.Option("--delete", help="KEY.")] = None
-    touch: Annotated[
-        Texts, typer.Option("--touch", help="KEY: give it another end (--ttl-ms), or none.")
-    ] = None
+    append: Annotated[Texts, typer.Option(help="KEY=VALUE: append to a list.")] = None
+    next_id: Annotated[Texts, typer.Option(help="KEY: take the next number.")] = None
+    delete: Annotated[Texts, typer.Option(help="KEY.")] = None
+    touch: Annotated[Texts, typer.Option(help="KEY: give it another end (--ttl-ms), or none.")] = (
+        None
+    )
     ttl_ms: Annotated[
         int | None,
         typer.Option(
-            "--ttl-ms",
             min=1,
             max=TTL_MS_MAX,
             help="What is put, appended to and touched ends so many ms after the commit.",
         ),
     ] = None
-    read: Annotated[Texts, typer.Option("--read", help="KEY: its value afterwards.")] = None
+    read: Annotated[Texts, typer.Option(help="KEY: its value afterwards.")] = None
     read_range: Annotated[
-        Texts, typer.Option("--read-range", help="PREFIX or START..END: its entries afterwards.")
+        Texts, typer.Option(help="PREFIX or START..END: its entries afterwards.")
     ] = None
     assert_: Annotated[
         Texts, typer.Option("--assert", help="KEY=VALUE that must hold before; null: absent.")
     ] = None
     check: Annotated[
-        Texts, typer.Option("--check", help="'KEY>=10', 'KEY@VERSION', 'KEY exists', 'KEY absent'.")
+        Texts, typer.Option(help="'KEY>=10', 'KEY@VERSION', 'KEY exists', 'KEY absent'.")
     ] = None
     check_range: Annotated[
         Texts,
         typer.Option(
-            "--check-range",
-            help="'PREFIX count<=9', 'START..END version<=41', 'PREFIX exists', 'PREFIX absent'.",
+            help="'PREFIX count<=9', 'START..END version<=41', 'PREFIX exists', 'PREFIX absent'."
         ),
     ] = None
-    call: Annotated[
-        str | None, typer.Option("--call", help="MODULE.PROCEDURE: call a stored procedure.")
-    ] = None
-    arg: Annotated[Texts, typer.Option("--arg", help="NAME=VALUE: an argument.")] = None
-    key: Annotated[Texts, typer.Option("--key", help="KEY that it may read and write.")] = None
-    key_read: Annotated[Texts, typer.Option("--key-read", help="KEY that it may read.")] = None
-    key_range: Annotated[
-        Texts, typer.Option("--key-range", help="PREFIX or START..END that it may scan.")
-    ] = None
+    call: Annotated[str | None, typer.Option(help="MODULE.PROCEDURE: call a stored procedure.")] = (
+        None
+    )
+    arg: Annotated[Texts, typer.Option(help="NAME=VALUE: an argument.")] = None
+    key: Annotated[Texts, typer.Option(help="KEY that it may read and write.")] = None
+    key_read: Annotated[Texts, typer.Option(help="KEY that it may read.")] = None
+    key_range: Annotated[Texts, typer.Option(help="PREFIX or START..END that it may scan.")] = None
 
 
 def transaction_of(parts: TransactionOptions) -> JsonObject:

@@ -19,12 +19,9 @@ if TYPE_CHECKING:
 def rebuild(
     options: DatabaseOptions,
     from_backup: Annotated[
-        Path | None,
-        typer.Option("--from-backup", help="Begin with the newest state of this backup."),
+        Path | None, typer.Option(help="Begin with the newest state of this backup.")
     ] = None,
-    name: Annotated[
-        str, typer.Option("--name", help="Of a pipeline that has one, say a standby.")
-    ] = "",
+    name: Annotated[str, typer.Option(help="Of a pipeline that has one, say a standby.")] = "",
     procedures: Procedures = None,
     master: Master = MASTER,
     timeout: ReadyTimeout = 180.0,

@@ -40,9 +40,7 @@ def restore(
     at: Annotated[
         str | None,
         typer.Option(
-            "--at",
-            help="A seq, or a time (ISO 8601 with zone) (default: the newest).",
-            callback=point,
+            help="A seq, or a time (ISO 8601 with zone) (default: the newest).", callback=point
         ),
     ] = None,
     shards: Shards = None,
@@ -78,16 +76,12 @@ def resize(
     partitions: Annotated[
         int | None,
         typer.Option(
-            "--partitions",
-            help="Partitions of the log; it can only get more.",
-            min=1,
-            max=PARTITIONS_MAX,
+            help="Partitions of the log; it can only get more.", min=1, max=PARTITIONS_MAX
         ),
     ] = None,
     procedures: Procedures = None,
     from_state: Annotated[
-        Path | None,
-        typer.Option("--from-state", help="A backup to begin with, not with the whole log."),
+        Path | None, typer.Option(help="A backup to begin with, not with the whole log.")
     ] = None,
     json: Json = False,
 ) -> None:

@@ -33,22 +33,19 @@ ReadModelFolder = Annotated[
 class Listening(NamedTuple):
     """The options of `serve` that are settings of the facade."""
 
-    host: Annotated[
-        str | None, typer.Option("--host", help="Address to listen on (default: 127.0.0.1).")
-    ] = None
+    host: Annotated[str | None, typer.Option(help="Address to listen on (default: 127.0.0.1).")] = (
+        None
+    )
     port: Annotated[
-        int | None,
-        typer.Option("--port", help="Port to listen on (default: 8080).", min=1, max=65535),
+        int | None, typer.Option(help="Port to listen on (default: 8080).", min=1, max=65535)
     ] = None
     tokens_file: Annotated[
-        Path | None, typer.Option("--tokens-file", help="Who may do what; needed off loopback.")
+        Path | None, typer.Option(help="Who may do what; needed off loopback.")
     ] = None
     tls_certificate_file: Annotated[
-        Path | None, typer.Option("--tls-certificate-file", help="PEM file: certificate chain.")
+        Path | None, typer.Option(help="PEM file: certificate chain.")
     ] = None
-    tls_key_file: Annotated[
-        Path | None, typer.Option("--tls-key-file", help="PEM file: its private key.")
-    ] = None
+    tls_key_file: Annotated[Path | None, typer.Option(help="PEM file: its private key.")] = None
 
 
 def serve(
@@ -57,9 +54,7 @@ def serve(
     folder: ReadModelFolder = None,
     timeout: Annotated[
         float,
-        typer.Option(
-            "--timeout", help="Seconds to wait for the read model to be there.", callback=time_span
-        ),
+        typer.Option(help="Seconds to wait for the read model to be there.", callback=time_span),
     ] = 60.0,
 ) -> None:
     """Serve a database over HTTP in the foreground, until Ctrl-C; any number may run side by side.
@@ -120,23 +115,17 @@ def read_model(
     options: DatabaseOptions,
     folder: ReadModelFolder = None,
     copy_from: Annotated[
-        Path | None, typer.Option("--copy-from", help="Begin with a copy of this read model.")
+        Path | None, typer.Option(help="Begin with a copy of this read model.")
     ] = None,
     from_snapshot: Annotated[
-        str | None,
-        typer.Option("--from-snapshot", help="Begin with this Parquet snapshot (a folder)."),
+        str | None, typer.Option(help="Begin with this Parquet snapshot (a folder).")
     ] = None,
     retention_s: Annotated[
         float | None,
-        typer.Option(
-            "--retention-s", help="Keep snapshots for so many seconds of commit time (inf: all)."
-        ),
+        typer.Option(help="Keep snapshots for so many seconds of commit time (inf: all)."),
     ] = None,
     retention_seqs: Annotated[
-        float | None,
-        typer.Option(
-            "--retention-seqs", help="Keep snapshots for so many transactions (inf: all)."
-        ),
+        float | None, typer.Option(help="Keep snapshots for so many transactions (inf: all).")
     ] = None,
     verify: Annotated[
         bool,

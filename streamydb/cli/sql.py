@@ -21,12 +21,12 @@ def sql(
         str | None, typer.Argument(help="Statements; default: standard input, or a prompt.")
     ] = None,
     tables: Annotated[
-        str, typer.Option("--tables", help="The name of the tables, a part of their keys.")
+        str, typer.Option(help="The name of the tables, a part of their keys.")
     ] = "main",
     url: Annotated[
-        str | None, typer.Option("--url", help="The facade (default: the one that `up` started).")
+        str | None, typer.Option(help="The facade (default: the one that `up` started).")
     ] = None,
-    token: Annotated[str | None, typer.Option("--token", help="For the facade.")] = None,
+    token: Annotated[str | None, typer.Option(help="For the facade.")] = None,
     json: Json = False,
 ) -> None:
     """Execute SQL on tables, one transaction a statement; BEGIN and COMMIT make one of several."""

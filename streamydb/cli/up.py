@@ -76,9 +76,7 @@ def up(
     procedures: Procedures = None,
     port: Annotated[
         int | None,
-        typer.Option(
-            "--port", help="Port of the embedded broker (default: free).", min=1, max=65535
-        ),
+        typer.Option(help="Port of the embedded broker (default: free).", min=1, max=65535),
     ] = None,
     http_port: HttpPort = None,
     second: Annotated[

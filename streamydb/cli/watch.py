@@ -45,20 +45,16 @@ def watch(
         bool, typer.Option("--follow/--no-follow", "-f", help="Go on with new records.")
     ] = True,
     prefix: Annotated[
-        str, typer.Option("--prefix", help="Only records whose key (or id) begins like this.")
+        str, typer.Option(help="Only records whose key (or id) begins like this.")
     ] = "",
-    start: Annotated[
-        str | None, typer.Option("--start", help="Only keys from this one on.")
-    ] = None,
-    end: Annotated[str | None, typer.Option("--end", help="Only keys before this one.")] = None,
+    start: Annotated[str | None, typer.Option(help="Only keys from this one on.")] = None,
+    end: Annotated[str | None, typer.Option(help="Only keys before this one.")] = None,
     where: Annotated[
-        str | None, typer.Option("--where", help="A check of the value after: '{\"ge\": 100}'.")
+        str | None, typer.Option(help="A check of the value after: '{\"ge\": 100}'.")
     ] = None,
-    where_before: Annotated[
-        str | None, typer.Option("--where-before", help="A check of the value before.")
-    ] = None,
+    where_before: Annotated[str | None, typer.Option(help="A check of the value before.")] = None,
     since: Annotated[
-        int | None, typer.Option("--since", help="Begin after this seq, if it is kept.", min=0)
+        int | None, typer.Option(help="Begin after this seq, if it is kept.", min=0)
     ] = None,
     resolved: Annotated[
         bool, typer.Option("--resolved", help="Show resolved records (progress marks) as well.")

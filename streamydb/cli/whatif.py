@@ -22,40 +22,28 @@ def whatif(
     options: DatabaseOptions,
     module: Annotated[
         list[str] | None,
-        typer.Option(
-            "--module", metavar="NAME=FILE", help="Calls of this module run the code of a file."
-        ),
+        typer.Option(metavar="NAME=FILE", help="Calls of this module run the code of a file."),
     ] = None,
     constraint: Annotated[
         list[str] | None,
         typer.Option(
-            "--constraint",
-            metavar="JSON",
-            help="A declaration (or @FILE), made right before the stretch.",
+            metavar="JSON", help="A declaration (or @FILE), made right before the stretch."
         ),
     ] = None,
     drop_constraint: Annotated[
-        list[str] | None,
-        typer.Option("--drop-constraint", help="A constraint, dropped right before the stretch."),
+        list[str] | None, typer.Option(help="A constraint, dropped right before the stretch.")
     ] = None,
-    from_seq: Annotated[
-        int, typer.Option("--from-seq", help="The first transaction of the stretch.", min=1)
-    ] = 1,
+    from_seq: Annotated[int, typer.Option(help="The first transaction of the stretch.", min=1)] = 1,
     to_seq: Annotated[
-        int | None,
-        typer.Option("--to-seq", help="The last one (default: the log's newest).", min=1),
+        int | None, typer.Option(help="The last one (default: the log's newest).", min=1)
     ] = None,
     backup: Annotated[
         Path | None,
         typer.Option(
-            "--backup",
-            metavar="FOLDER",
-            help="Ask this backup, not Kafka; begins with its nearest state.",
+            metavar="FOLDER", help="Ask this backup, not Kafka; begins with its nearest state."
         ),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", help="Parquet file for all differences.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Parquet file for all differences.")] = None,
     procedures: Procedures = None,
     json: Json = False,
 ) -> None:
