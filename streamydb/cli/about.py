@@ -43,7 +43,6 @@ def own_version() -> str:
 
 
 def say_version(is_wanted: bool) -> None:
-    """Print the version of streamy-db and end, if asked: `streamydb --version`."""
     if is_wanted:
         stdout().print(f"streamydb {own_version()}", markup=False)
         raise typer.Exit
@@ -64,7 +63,6 @@ def version(json: Json = False) -> None:
 
 
 def installed(package: str) -> str | None:
-    """The version of an installed package, None if it is absent."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -101,7 +101,6 @@ def trim(
 
 
 def _tell(cut: Cut, against: list[str], *, deleted: bool) -> None:
-    """Print what was or would be deleted, for people."""
     for number, span in sorted(cut.deletes.items()):
         say(f"  partition {number}: offsets {span.low:,} to {span.high - 1:,}")
     for line in against:

@@ -65,7 +65,6 @@ def grace_of(target: Target) -> float:
 
 
 def _stop_pipeline(home: Path, name: str, grace_s: float, phases: Phases) -> bool:
-    """Stop one database's pipeline; False if it did not run."""
     from streamydb.local import processes
     from streamydb.local.folder import PIPELINE, DatabaseFolder
 
@@ -95,7 +94,6 @@ def stop_strays(folder: Path, grace_s: float, phases: Phases) -> list[str]:
 
 
 def _stop_broker(home: Path, grace_s: float, phases: Phases) -> bool:
-    """Stop the embedded broker; False if it did not run."""
     from streamydb.local.broker import find_broker, stop_detached
 
     if find_broker(home) is None:

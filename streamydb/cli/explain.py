@@ -123,7 +123,6 @@ _NEAREST = 5
 
 
 def lines(life: TransactionHistory) -> Iterator[str]:
-    """Yield them in the order of what happened."""
     yield f"{plain(str(life.id))}  seq {life.order.seq}, committed at {shown(life.order.ts_ms)}"
     yield "append"
     yield from (f"  {_append(each, life.order.seq)}" for each in life.appends)

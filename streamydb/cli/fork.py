@@ -59,7 +59,6 @@ def fork(
 
 
 def _seq(log: LiveLog, at: str | None) -> int | None:
-    """The seq that is asked for; None: the newest."""
     from streamydb.backup.fork import seq_until
     from streamydb.spark.snapshot import moment
 

@@ -54,7 +54,6 @@ class Front(NamedTuple):
     small: bool = False
 
     def free(self, port: int) -> bool:
-        """Return True if nobody listens there."""
         from streamydb.local.broker.ports import is_free
 
         return is_free(port, self.host)
@@ -136,7 +135,6 @@ def _environment(target: Target, front: Front) -> dict[str, str]:
 
 
 def _begin_facade(target: Target, front: Front) -> str:
-    """Start the facade unless it runs; return its address."""
     from streamydb.local import processes
     from streamydb.local.folder import FACADE
 

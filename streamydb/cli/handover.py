@@ -47,7 +47,6 @@ def handover(
 
 
 def _pause(outcome: HandoverResult) -> str:
-    """Describe the pause that clients saw."""
     if outcome.pause_s is not None:
         return f"Clients waited for verdicts for {outcome.pause_s:.2f} s at the longest."
     if outcome.pause_unknown is not None:

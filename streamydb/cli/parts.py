@@ -54,7 +54,6 @@ class PartError(ValueError):
 
 
 def value_of(text: str) -> Any:
-    """JSON as it is; what is not JSON is text."""
     try:
         return msgspec.json.decode(text)
     except UNREADABLE:
@@ -91,19 +90,16 @@ def values_of(texts: Iterable[str], option: str, form: str = "KEY=VALUE") -> Jso
 
 
 def put_of(text: str) -> JsonObject:
-    """`KEY=VALUE` as a put."""
     key, value = pair_of(text, "--put")
     return {"op": "put", "key": key, "value": value_of(value)}
 
 
 def append_of(text: str) -> JsonObject:
-    """`KEY=VALUE` as an append."""
     key, value = pair_of(text, "--append")
     return {"op": "append", "key": key, "value": value_of(value)}
 
 
 def add_of(text: str) -> JsonObject:
-    """`KEY=BY[,min=N][,max=N]` as an add with its bounds."""
     form = "KEY=BY[,min=N][,max=N]"
     key, rest = pair_of(text, "--add", form)
     by, *bounds = rest.split(",")
@@ -117,7 +113,6 @@ def add_of(text: str) -> JsonObject:
 
 
 def extreme_of(text: str, op: str) -> JsonObject:
-    """`KEY=N` as a max or min."""
     key, number = pair_of(text, f"--{op}", "KEY=NUMBER")
     return {"op": op, "key": key, "value": number_of(number, f"--{op}")}
 
@@ -141,7 +136,6 @@ def check_of(text: str) -> JsonObject:
 
 
 def range_of(text: str) -> JsonObject:
-    """`PREFIX` or `START..END` as a range."""
     start, dots, end = text.partition("..")
     return {"start": start, "end": end} if dots and start and end else {"prefix": text}
 

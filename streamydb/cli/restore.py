@@ -116,7 +116,6 @@ def resize(
 
 
 def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, Any]:
-    """Divide the state anew; return the report."""
     import msgspec
 
     from streamydb import kafka
@@ -306,7 +305,6 @@ def _refuse_used(target: Target, found: Mapping[str, TopicDescription], partitio
 
 
 def tell(target: Target, about: StateDescription, appended: int, *, json: bool) -> None:
-    """Say what the new database is, for people or programs."""
     if json:
         print_json({
             "database": target.database, "seq": about.seq, "ts_ms": about.ts_ms,

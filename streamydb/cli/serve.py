@@ -182,7 +182,6 @@ def _verify(target: Target, folder: Path) -> None:
 
 
 def _opened(target: Target, folder: Path, timeout_s: float) -> ReadModel:
-    """The read model, once its follower has made it."""
     from streamydb.read_model import ReadModel, StoreMissingError
 
     deadline = time.monotonic() + timeout_s

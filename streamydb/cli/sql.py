@@ -79,7 +79,6 @@ def _execute(connection: Connection, text: str, *, json: bool) -> None:
 
 
 def show(result: Result, *, json: bool) -> None:
-    """Print the rows of a statement, and how many it wrote."""
     from rich.table import Table
 
     if json:

@@ -189,7 +189,6 @@ def _copy(target: Target) -> Copy | None:
 
 
 def leader_of(elsewhere: list[PresentPipeline] | None) -> PresentPipeline | None:
-    """Return the one that leads."""
     return next((one for one in elsewhere or () if one.role == "leading"), None)
 
 

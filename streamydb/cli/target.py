@@ -76,7 +76,6 @@ class Target(NamedTuple):
         return log
 
     def options(self) -> list[str]:
-        """Return the options that name this database again."""
         words = [] if self.database == DATABASE else ["--database", self.database]
         home = "home" in self.settings.model_fields_set
         return [*words, *(["--home", str(self.settings.home)] if home else [])]

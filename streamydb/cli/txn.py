@@ -128,7 +128,6 @@ class _Lines:
             raise Failure(f"{file} cannot be read: {error.strerror}", EXIT_USAGE) from None
 
     def transactions(self) -> Iterator[bytes]:
-        """Yield them; one without an id or a deadline gets one."""
         with self._stream as stream:
             for number, line in enumerate(stream, 1):
                 text = line.strip()

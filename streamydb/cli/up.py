@@ -238,7 +238,6 @@ def refuse_second(target: Target, wish: str = _SECOND) -> None:
 
 
 def _tell_running(target: Target, json: bool) -> None:
-    """Say that everything runs already, and how it goes."""
     from streamydb.cli.status import describe, show
 
     if json:
@@ -249,7 +248,6 @@ def _tell_running(target: Target, json: bool) -> None:
 
 
 def _facts(target: Target) -> dict[str, Any]:
-    """Return the facts about the running database that a script needs."""
     return {
         "database": target.database, "bootstrap": target.bootstrap,
         "home": str(target.settings.home), "folder": str(target.place.folder),
@@ -358,7 +356,6 @@ def _tell_next(target: Target) -> None:
 
 
 def _program() -> str:
-    """Return the command that runs this program again."""
     if shutil.which("streamydb"):
         return "streamydb"
     program = Path(sys.argv[0])

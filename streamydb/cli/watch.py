@@ -115,7 +115,6 @@ class Chosen:
     def __init__(
         self, wanted: ChangeFilter, since: int | None, feed: WatchTarget = WatchTarget.changes
     ) -> None:
-        """Nothing has been seen yet."""
         self._wanted, self._since, self._feed = wanted, since, feed
         self._valued = wanted.after is not None or wanted.before is not None
         self._seqs: dict[int | None, int] = {}
@@ -189,7 +188,6 @@ def _raw(value: bytes | None) -> Any:
 
 
 def _text(feed: WatchTarget, key: bytes | None, value: bytes | None) -> str:
-    """One line for people."""
     name = "" if key is None else key.decode("utf-8", "backslashreplace")
     if value is None:
         return f"{'':>10}  tombstone  {name}"

@@ -260,7 +260,6 @@ def wire_of(answer: httpx.Response) -> Any:
 
 
 def _socket_of(wire: Any) -> Any:
-    """Return the socket of a connection; None if it has none."""
     return None if wire is None else wire.get_extra_info("socket")
 
 

@@ -52,7 +52,6 @@ class Entry:
 
     @property
     def exists(self) -> bool:
-        """True if the key is there."""
         return self.version > 0
 
 

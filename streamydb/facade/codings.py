@@ -54,5 +54,4 @@ def tagged(tag: str, coding: str) -> str:
 
 
 def compressed(body: bytes) -> bytes:
-    """Return a body in `GZIP`, the same whenever it is made."""
     return gzip.compress(body, _FASTEST, mtime=0)

@@ -89,7 +89,6 @@ class Conditions(NamedTuple):
         return (allowed[0], False) if allowed else None
 
     def is_known(self, own: Iterable[str]) -> bool:
-        """Return True if If-None-Match names what has one of these tags."""
         return self.if_none_match is not None and self.if_none_match.match_weakly(own)
 
 

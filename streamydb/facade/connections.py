@@ -282,7 +282,6 @@ class Connection(HttpToolsProtocol):
         return self._in_head and not self.is_answering()
 
     def has_begun(self) -> bool:
-        """Return True if a part of a request's head is there."""
         return self._begun and self.begins()
 
     def on_response_complete(self) -> None:

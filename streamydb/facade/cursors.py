@@ -53,6 +53,5 @@ def decode_cursor(text: str, kind: type[_Place], giver: str, generation: str = F
 
 
 def foreign_cursor(giver: str) -> ProblemError:
-    """The problem of a cursor that comes from elsewhere."""
     detail = f"The cursor is not one that {giver} gave; begin again without it."
     return ProblemError("invalid-parameter", detail, parameters=["cursor"])

@@ -25,12 +25,6 @@ def with_generation(text: str, generation: str) -> str:
     return text if generation == FIRST else f"{text}{_MARK}{generation}"
 
 
-def split_generation(text: str) -> tuple[str, str]:
-    """Return a text, and the generation after it."""
-    bare, _, generation = text.partition(_MARK)
-    return bare, generation
-
-
 def require_generation(found: str, present: str) -> None:
     """Refuse what is of another generation. Raises ProblemError: other-generation."""
     if found != present:

@@ -57,7 +57,6 @@ class Health(msgspec.Struct, kw_only=True):
     """The faults."""
 
     def brief(self) -> Health:
-        """Return what is served, without the state and the faults."""
         return msgspec.structs.replace(
             self, seq=None, ts_ms=None, age_s=None, waiting_s=None, why=[]
         )
@@ -107,7 +106,6 @@ class HealthMonitor:
         self._look: asyncio.Task[None] | None = None
 
     async def report(self) -> Health:
-        """Return what can be served now, or could a second ago."""
         # Look, unless that was done just now; wait a little for what the look finds.
         now_s = time.monotonic()
         if self._look is None or (self._look.done() and now_s - self._began_s > _KEPT_S):

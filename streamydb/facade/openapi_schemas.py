@@ -98,7 +98,6 @@ def _named(schema: _Json, name: str, named: dict[str, _Json]) -> _Json:
 
 
 def _discriminated(schema: _Json, named: dict[str, _Json]) -> _Json:
-    """Tell the kinds of updates apart by `op`."""
     mapping = {}
     for kind in schema["oneOf"]:
         (op,) = kind["properties"]["op"]["enum"]

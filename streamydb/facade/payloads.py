@@ -171,7 +171,6 @@ def _repeated_update(record: Any) -> _Path | None:
 
 
 def _path_text(path: _Path) -> str:
-    """Write a path as JavaScript would; the whole record is empty."""
     parts = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return "".join(parts).removeprefix(".")
 

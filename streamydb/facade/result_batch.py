@@ -65,7 +65,6 @@ class CommitColumns:
 
     @property
     def distinct(self) -> bool:
-        """Each is of another record of the log."""
         return bool((self._places[1:] > self._places[:-1]).all())
 
     def places(self) -> list[int]:

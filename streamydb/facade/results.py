@@ -209,7 +209,6 @@ class ResultIndex:
                     del self._waiting[place]
 
     def _names(self, txn_id: bytes, result: Result) -> bool:
-        """Return True if this result is the one of its id."""
         first = self._by_id.get(txn_id)
         if first is None:
             return True

@@ -141,7 +141,6 @@ class StreamFeed:
     def _latest(
         self, place: StreamPosition, key: bytes, bounds: PageBounds
     ) -> tuple[list[StreamRow], bool]:
-        """Records among those that are kept, and whether there are more."""
         known: list[StreamRow] = []
         for row in reversed(self._kept.get(key, ())):
             if row.offset < place.offset:

@@ -63,7 +63,6 @@ class _Wait:
         await self._timeout.__aexit__(kind, error, frames)
 
     def shorten(self) -> None:
-        """End in the time that is left, unless it ends before."""
         until = asyncio.get_running_loop().time() + self._left_s
         ends = self._timeout.when()
         if not self._timeout.expired() and (ends is None or ends > until):

@@ -52,7 +52,6 @@ async def get_stats(request: Request, query: StatsQuery) -> Answer:
 
 
 def stats_of(sampler: Sampler, client: Caller, now: float, after_ms: int) -> dict[str, Any]:
-    """Return what a client is shown at the time `now`."""
     model = sampler.services.model
     latest, last = model.latest(), sampler.figures[-1] if sampler.figures else None
     status = None if last is None else last.status
