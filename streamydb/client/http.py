@@ -76,7 +76,7 @@ class _Page(msgspec.Struct):
 
 class _Table(msgspec.Struct):
     seq: int
-    columns: list[requests.Column]
+    columns: list[requests.ResultColumn]
     rows: list[tuple[Any, ...]]
 
 

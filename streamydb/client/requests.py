@@ -144,7 +144,7 @@ class Query(Request[Table]):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ResultColumn:
     """A column of a result, with its type as DuckDB names it."""
 
     name: str
@@ -155,7 +155,7 @@ class Column:
 class StatementAnswer:
     """The result of a statement; ``changed``: rows written, None if it writes none."""
 
-    columns: list[Column]
+    columns: list[ResultColumn]
     rows: list[tuple[Any, ...]]
     changed: int | None
 

@@ -23,7 +23,7 @@ from streamydb.facade.bounds import Reservation
 from streamydb.facade.headers import check_content, declared_bytes
 from streamydb.facade.payloads import place_of
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.request import Request
+from streamydb.facade.request import FacadeRequest
 from streamydb.facade.waiting import BODY_LEFT_S, await_within
 from streamydb.limits import DEPTH_MAX, VALUE_BYTES_MAX
 from streamydb.records import Rejection, canonical, decode
@@ -37,7 +37,7 @@ _NO_JSON: Final = "Send one JSON value in UTF-8; a text needs quotes."
 
 
 @asynccontextmanager
-async def request_body(request: Request) -> AsyncGenerator[bytes, None]:
+async def request_body(request: FacadeRequest) -> AsyncGenerator[bytes, None]:
     """Read the body of a request; its bytes count against a bound until the block ends.
     Raises ProblemError: unsupported-media-type, expectation-failed, invalid-parameter (the headers
     say that it is something else than JSON), too-large, overloaded, body-timeout.

@@ -118,7 +118,7 @@ _LINGER_S: Final = 1.0
 """How long a refused client has time to read why, before the connection is cut."""
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """A connection, whose subclass knows the facade's bounds; once `over`, it takes no bytes."""
 
     settings: FacadeSettings
@@ -333,7 +333,7 @@ def protocol_of(settings: FacadeSettings, metrics: FacadeMetrics) -> type[asynci
     limiter = Limiter("connections", settings.connections_max, settings.client_connections_max)
     metrics.gauge("connections", "Connections", lambda: limiter.total)
     bounds = {"settings": settings, "limiter": limiter, "metrics": metrics}
-    return type("FacadeConnection", (Connection,), bounds)
+    return type("FacadeConnection", (HttpConnection,), bounds)
 
 
 def _answer(error: ProblemError) -> bytes:

@@ -22,7 +22,7 @@ _MARK: Final = "."  # after the generation; base64 has none
 _Place = TypeVar("_Place", bound=msgspec.Struct)
 
 
-class Cursor(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class ListCursor(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """The place where a list goes on: the snapshot, the range, and the last key that was given."""
 
     at: Annotated[int, msgspec.Meta(ge=1)]

@@ -41,8 +41,8 @@ from streamydb.facade.ports import (
     ChangeBatch,
     ChangeSource,
     LogPosition,
-    ReadModel,
-    Snapshot,
+    ModelSnapshot,
+    ServedModel,
     TransactionLog,
 )
 from streamydb.facade.problems import ProblemError
@@ -56,7 +56,7 @@ from streamydb.facade.transactions import append_and_wait
 from streamydb.facade.waiting import retrieve
 from streamydb.facade.writes import PendingWrite
 from streamydb.kafka.errors import KafkaUnavailableError
-from streamydb.read_model import ReadModel as StoredModel
+from streamydb.read_model import ReadModel
 from streamydb.read_model.ports import StoredEntry
 from streamydb.records import Result
 from streamydb.records.generation import said, said_as
@@ -85,7 +85,7 @@ class DirectTransport:
 
     def __init__(
         self,
-        model: ReadModel,
+        model: ServedModel,
         log: TransactionLog,
         changes: ChangeSource,
         settings: FacadeSettings | None = None,
@@ -208,7 +208,7 @@ class DirectTransport:
         await self._services.log.start()
         self._services.reader.begin()
 
-    async def _snapshot(self, request: requests.Read | requests.Scan) -> Snapshot:
+    async def _snapshot(self, request: requests.Read | requests.Scan) -> ModelSnapshot:
         freshness = request.freshness
         return await self._services.reader.snapshot(
             ReadPoint(freshness.at, freshness.consistency, freshness.min_version),
@@ -361,7 +361,7 @@ def transport(
         facade = FacadeSettings(verdict_timeout_s=max(timeout_s, 30))
     except ValidationError as error:
         raise ConfigurationError(f"{_KAFKA_FORM}: {error.errors()[0]['msg']}") from None
-    model = StoredModel.open(folder, database)
+    model = ReadModel.open(folder, database)
     log, changes = KafkaLog(settings, facade, model), KafkaChanges(settings, facade, model)
     return DirectTransport(model, log, changes, facade, on_close=model.close, history=history)
 

@@ -23,7 +23,7 @@ from streamydb.facade.console import Console
 from streamydb.facade.generations import HEADER, require_said_in
 from streamydb.facade.headers import declared_bytes, header_of
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
-from streamydb.facade.request import Peer, Request
+from streamydb.facade.request import FacadeRequest, Peer
 from streamydb.facade.request_target import METHODS, WHOLE, check_query, host_name
 from streamydb.facade.router import Route, Router
 from streamydb.facade.services import Services
@@ -138,7 +138,7 @@ class Gate:
                 self._services.writer.in_flight.check(peer.address)  # refused here it costs a third
             with self._requests.enter():
                 route = self._router.find(scope)
-                request = Request(self._services, self._console, scope, receive, sender, peer)
+                request = FacadeRequest(self._services, self._console, scope, receive, sender, peer)
                 request.name = route.name
                 await self._answer(request, route, scope)
         except ProblemError as error:
@@ -165,7 +165,7 @@ class Gate:
         self.metrics.request(method, route.label, sender.status, seconds)
         _LOG.info("%s %s %d %.1f ms", method, route.label, sender.status, 1000 * seconds)
 
-    async def _answer(self, request: Request, route: Route, scope: Scope) -> None:
+    async def _answer(self, request: FacadeRequest, route: Route, scope: Scope) -> None:
         with request.closing:
             if self._traces is None:
                 await self._router.answer(request, route)

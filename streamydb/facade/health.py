@@ -18,7 +18,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from streamydb.errors import StreamyError
-from streamydb.facade.ports import ChangeSource, ModelPosition, ReadModel, TransactionLog
+from streamydb.facade.ports import ChangeSource, ModelPosition, ServedModel, TransactionLog
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.waiting import SingleFlight
 from streamydb.local.folder import PipelineStatus
@@ -86,7 +86,7 @@ class HealthMonitor:
 
     def __init__(
         self,
-        model: ReadModel,
+        model: ServedModel,
         log: TransactionLog,
         changes: ChangeSource,
         settings: FacadeSettings,

@@ -14,14 +14,14 @@ from streamydb.facade.answer import Answer, json_answer, unchanged
 from streamydb.facade.body import decode_fields, decode_value_body, request_body
 from streamydb.facade.codings import tagged
 from streamydb.facade.conditions import KeyConditions, conditions_of, entity_tag
-from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
+from streamydb.facade.cursors import ListCursor, decode_cursor, encode_cursor
 from streamydb.facade.generations import require_said
 from streamydb.facade.headers import idempotency_key, preference
 from streamydb.facade.payloads import conditional_write
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import ExpiryQuery, ListQuery, NoQuery, ReadQuery, point_of
 from streamydb.facade.reads import ReadPoint, check_point, check_seqs, in_thread
-from streamydb.facade.request import Request
+from streamydb.facade.request import FacadeRequest
 from streamydb.facade.transactions import execute
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.records import CONSTRAINTS_KEY, Result
@@ -41,7 +41,7 @@ class _ReadBody(msgspec.Struct, forbid_unknown_fields=True):
     min_version: int | None = None
 
 
-async def get_value(request: Request, query: ReadQuery) -> Answer:
+async def get_value(request: FacadeRequest, query: ReadQuery) -> Answer:
     """Read a key: its value as JSON, its version as ETag.
 
     If it has an end, the header Streamydb-Expires tells it, in ms since 1970.
@@ -69,7 +69,7 @@ async def get_value(request: Request, query: ReadQuery) -> Answer:
     return json_answer(entry.value, headers=headers)
 
 
-async def read_values(request: Request, _: NoQuery) -> Answer:
+async def read_values(request: FacadeRequest, _: NoQuery) -> Answer:
     """Read many keys at one snapshot: a read-only transaction that never aborts."""
     services = request.services
     async with request_body(request) as raw:
@@ -98,7 +98,7 @@ async def read_values(request: Request, _: NoQuery) -> Answer:
     return json_answer(answer, headers={SNAPSHOT_HEADER: str(seq)})
 
 
-async def list_values(request: Request, query: ListQuery) -> Answer:
+async def list_values(request: FacadeRequest, query: ListQuery) -> Answer:
     """List keys in the order of their UTF-8 bytes, all pages of one list at one snapshot."""
     services = request.services
     place, point = _place(query, services.model.generation)
@@ -119,7 +119,7 @@ async def list_values(request: Request, query: ListQuery) -> Answer:
             page = await in_thread(scan)
     following = b"null"
     if page.last is not None:
-        next_place = Cursor(seq, place.prefix, place.start, place.end, page.last)
+        next_place = ListCursor(seq, place.prefix, place.start, place.end, page.last)
         cursor = encode_cursor(next_place, services.model.generation)
         following = b'"%b"' % cursor.encode()
     answer = b'{"seq":%d,"entries":[%b],"cursor":%b}' % (seq, page.items, following)
@@ -133,14 +133,14 @@ async def _run_read(function: Callable[..., _T], count: int, *args: Any, **named
     return await in_thread(lambda: function(*args, **named))
 
 
-def _place(query: ListQuery, generation: str) -> tuple[Cursor, ReadPoint]:
+def _place(query: ListQuery, generation: str) -> tuple[ListCursor, ReadPoint]:
     """Find the place where a page begins, and its snapshot: a cursor says both. With a cursor,
     `consistency` has said already how recent the first page was.
     """
     point = point_of(query)
     if query.cursor is None:
-        return Cursor(query.at or 0, query.prefix or "", query.start, query.end, ""), point
-    cursor = decode_cursor(query.cursor, Cursor, "a list", generation)
+        return ListCursor(query.at or 0, query.prefix or "", query.start, query.end, ""), point
+    cursor = decode_cursor(query.cursor, ListCursor, "a list", generation)
     pairs = (
         (query.prefix, cursor.prefix), (query.start, cursor.start), (query.end, cursor.end),
         (query.at, cursor.at),
@@ -155,7 +155,7 @@ def _place(query: ListQuery, generation: str) -> tuple[Cursor, ReadPoint]:
 _decode_read = msgspec.json.Decoder(_ReadBody).decode
 
 
-async def get_constraints(request: Request, query: ReadQuery) -> Answer:
+async def get_constraints(request: FacadeRequest, query: ReadQuery) -> Answer:
     """List the constraints by name, with the seq of their declaration (`since`).
 
     They are declared and dropped by transactions, see `POST /v1/transactions`.
@@ -168,13 +168,13 @@ async def get_constraints(request: Request, query: ReadQuery) -> Answer:
     return json_answer(body, headers={SNAPSHOT_HEADER: str(seq)})
 
 
-async def put_value(request: Request, query: ExpiryQuery) -> Answer:
+async def put_value(request: FacadeRequest, query: ExpiryQuery) -> Answer:
     """Store a value; If-Match and If-None-Match make it conditional."""
     async with request_body(request) as body:
         return await _write(request, _KeyWrite(decode_value_body(body), query.ttl_ms))
 
 
-async def delete_value(request: Request, _: NoQuery) -> Answer:
+async def delete_value(request: FacadeRequest, _: NoQuery) -> Answer:
     """Remove a key; it may be absent, unless If-Match says otherwise."""
     return await _write(request, _KeyWrite(None))
 
@@ -186,7 +186,7 @@ class _KeyWrite(NamedTuple):
     ttl_ms: int | None = None
 
 
-async def _write(request: Request, written: _KeyWrite) -> Answer:
+async def _write(request: FacadeRequest, written: _KeyWrite) -> Answer:
     key, headers = request.key, request.headers
     generation = request.services.model.generation
     conditions = KeyConditions(key, conditions_of(headers), generation)

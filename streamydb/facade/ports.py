@@ -68,7 +68,7 @@ class ModelPosition(Protocol):
         """Partition of the log -> first offset that is not covered."""
 
 
-class Snapshot(Scannable, Protocol):
+class ModelSnapshot(Scannable, Protocol):
     """The state after one transaction."""
 
     @property
@@ -115,7 +115,7 @@ class Snapshot(Scannable, Protocol):
         """Let go of the snapshot."""
 
 
-class ReadModel(Protocol):
+class ServedModel(Protocol):
     """The database as of the transactions whose changes have arrived."""
 
     def latest(self) -> ModelPosition:
@@ -128,11 +128,11 @@ class ReadModel(Protocol):
     def oldest(self) -> int:
         """Return the smallest seq of which there is a snapshot."""
 
-    def snapshot(self, at: int | None = None) -> Snapshot:
+    def snapshot(self, at: int | None = None) -> ModelSnapshot:
         """Return the state at a seq, by default the latest; a `StreamyError` if there is none."""
 
 
-class FollowedModel(ReadModel, Protocol):
+class FollowedModel(ServedModel, Protocol):
     """A read model that somebody keeps up to date with the topic of the changes."""
 
     folder: Path

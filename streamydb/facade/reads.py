@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from streamydb.client.requests import Consistency
 from streamydb.errors import StreamyError
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.ports import ModelPosition, ReadModel, Snapshot, TransactionLog
+from streamydb.facade.ports import ModelPosition, ModelSnapshot, ServedModel, TransactionLog
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.waiting import WORK_LEFT_S, Shutdown, SingleFlight, await_within, retrieve
@@ -50,7 +50,7 @@ class Coverage:
     is covered. If there is none before the end, the gap is passed, and is not looked at twice.
     """
 
-    def __init__(self, model: ReadModel, log: TransactionLog) -> None:
+    def __init__(self, model: ServedModel, log: TransactionLog) -> None:
         self._model = model
         self._log = log
         self._gaps: dict[int, _Gap] = {}
@@ -137,7 +137,7 @@ class ReadWaiter:
 
     def __init__(
         self,
-        model: ReadModel,
+        model: ServedModel,
         poll_s: float,
         stuck: Callable[[], asyncio.Task[bool] | None] = lambda: None,
     ) -> None:
@@ -198,7 +198,7 @@ class Reader:
 
     def __init__(
         self,
-        model: ReadModel,
+        model: ServedModel,
         log: TransactionLog,
         settings: FacadeSettings,
         ending: Shutdown | None = None,
@@ -213,7 +213,7 @@ class Reader:
         self._timeout_s = settings.read_timeout_s
         self.waiters = Limiter("waiting reads", settings.waiters_max)
 
-    async def snapshot(self, point: ReadPoint = _STRONG, wait_s: float = math.inf) -> Snapshot:
+    async def snapshot(self, point: ReadPoint = _STRONG, wait_s: float = math.inf) -> ModelSnapshot:
         """Return a snapshot; close it.
         Raises ProblemError: invalid-parameter (also for a seq that no transaction has yet),
         snapshot-gone, read-model-behind, overloaded.

@@ -28,7 +28,7 @@ class Peer(NamedTuple):
     foreign: bool
 
 
-class Request:
+class FacadeRequest:
     """A request, with all that its endpoint needs.
 
     Attributes:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamydb.facade.about import About
     from streamydb.facade.asgi import App
     from streamydb.facade.metrics import FacadeMetrics
-    from streamydb.facade.ports import ChangeSource, FollowedModel, ReadModel, TransactionLog
+    from streamydb.facade.ports import ChangeSource, FollowedModel, ServedModel, TransactionLog
     from streamydb.local.folder import PipelineStatus
     from streamydb.settings import Settings
 
@@ -59,7 +59,7 @@ def checked(settings: FacadeSettings) -> FacadeSettings:
 
 def make_server(
     settings: FacadeSettings,
-    model: ReadModel,
+    model: ServedModel,
     log: TransactionLog,
     changes: ChangeSource,
     pipeline: Callable[[], PipelineStatus] | None = None,
@@ -114,7 +114,7 @@ def server_of(
 
 def serve(
     settings: FacadeSettings,
-    model: ReadModel,
+    model: ServedModel,
     log: TransactionLog,
     changes: ChangeSource,
     pipeline: Callable[[], PipelineStatus] | None = None,

@@ -12,7 +12,7 @@ from streamydb.facade.feed import Feed
 from streamydb.facade.health import HealthMonitor
 from streamydb.facade.life.explainer import Explainer
 from streamydb.facade.metrics import FacadeMetrics
-from streamydb.facade.ports import ChangeSource, ReadModel, TransactionLog
+from streamydb.facade.ports import ChangeSource, ServedModel, TransactionLog
 from streamydb.facade.reads import Reader
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import QueryRunner
@@ -30,7 +30,7 @@ class Services:
     """The parts of one facade."""
 
     settings: FacadeSettings
-    model: ReadModel
+    model: ServedModel
     log: TransactionLog
     changes: ChangeSource
     tokens: Tokens
@@ -50,7 +50,7 @@ class Services:
 
 
 def make_services(
-    model: ReadModel,
+    model: ServedModel,
     log: TransactionLog,
     changes: ChangeSource,
     settings: FacadeSettings,

@@ -17,7 +17,7 @@ from streamydb.facade.payloads import refuse_code
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import NoQuery
 from streamydb.facade.reads import check_seqs
-from streamydb.facade.request import Request
+from streamydb.facade.request import FacadeRequest
 from streamydb.facade.sql_queries import SqlQuery
 from streamydb.facade.sql_statements import SqlTransaction
 from streamydb.facade.transactions import authorise_and_execute
@@ -38,7 +38,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     min_version: int | None = None
 
 
-async def post_query(request: Request, _: NoQuery) -> Answer:
+async def post_query(request: FacadeRequest, _: NoQuery) -> Answer:
     """Run one SELECT over the table `kv(key, value, version, ts)` at one snapshot."""
     services = request.services
     async with request_body(request) as raw:
@@ -77,7 +77,7 @@ class _Statements(msgspec.Struct, forbid_unknown_fields=True):
     min_version: int | None = None
 
 
-async def post_sql(request: Request, _: NoQuery) -> Answer:
+async def post_sql(request: FacadeRequest, _: NoQuery) -> Answer:
     """Execute statements on tables as one transaction: the rows and counts of each."""
     services = request.services
     headers = request.headers

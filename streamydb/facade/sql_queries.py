@@ -11,7 +11,7 @@ from streamydb.client.requests import Consistency
 from streamydb.errors import install
 from streamydb.facade.auth import Caller
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.ports import ReadModel, Snapshot
+from streamydb.facade.ports import ModelSnapshot, ServedModel
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Reader, ReadPoint, in_thread
 from streamydb.facade.settings import FacadeSettings
@@ -45,7 +45,7 @@ class SqlQuery:
 class QueryRunner:
     """Runs queries, a few at a time."""
 
-    def __init__(self, model: ReadModel, reader: Reader, settings: FacadeSettings) -> None:
+    def __init__(self, model: ServedModel, reader: Reader, settings: FacadeSettings) -> None:
         self._model = model
         self._reader = reader
         self._settings = settings
@@ -106,13 +106,13 @@ class QueryRunner:
         return self._pool
 
     async def _job(self, query: SqlQuery, prefixes: list[str]) -> Job:
-        from streamydb.read_model import ReadModel as StoredModel
+        from streamydb.read_model import ServedModel as ReadModel
         from streamydb.sql.worker import Job
 
         settings = self._settings
         point = ReadPoint(query.at, query.consistency, query.min_version)
         with await self._reader.snapshot(point, query.wait_s) as snapshot:
-            stored = self._model if isinstance(self._model, StoredModel) else None
+            stored = self._model if isinstance(self._model, ReadModel) else None
             rows = [] if stored else await in_thread(_rows, snapshot, prefixes)
             return Job(
                 sql=query.sql,
@@ -135,11 +135,11 @@ def no_process() -> ProblemError:
     return ProblemError("overloaded", detail, retry_after_s=_RETRY_AFTER_S)
 
 
-def _rows(snapshot: Snapshot, prefixes: list[str]) -> list[StoredRow]:
+def _rows(snapshot: ModelSnapshot, prefixes: list[str]) -> list[StoredRow]:
     return list(_walk(snapshot, prefixes))
 
 
-def _walk(snapshot: Snapshot, prefixes: list[str]) -> Iterator[StoredRow]:
+def _walk(snapshot: ModelSnapshot, prefixes: list[str]) -> Iterator[StoredRow]:
     from streamydb.sql.worker import StoredRow
 
     for prefix in prefixes:

@@ -20,7 +20,7 @@ from streamydb.client.requests import Consistency
 from streamydb.client.session import new_id
 from streamydb.errors import CHECK_FAILED
 from streamydb.facade.auth import Caller
-from streamydb.facade.ports import Snapshot
+from streamydb.facade.ports import ModelSnapshot
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Reader, ReadPoint, in_thread
 from streamydb.facade.settings import FacadeSettings
@@ -62,7 +62,7 @@ Commit = Callable[[str, bytes], Awaitable[Result]]
 class _AttemptReads:
     """Reads one snapshot for an attempt; knows the versions of keys, and how many ranges had."""
 
-    snapshot: Snapshot
+    snapshot: ModelSnapshot
     bytes_left: int
     keys: dict[str, int] = field(default_factory=dict)
     ranges: dict[tuple[str, str], int] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from streamydb.facade.ports import PageBounds
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import StreamQuery
 from streamydb.facade.reads import ReadPoint
-from streamydb.facade.request import Request
+from streamydb.facade.request import FacadeRequest
 from streamydb.facade.services import Services
 from streamydb.facade.stream_pages import StreamPosition
 from streamydb.limits import INTEGER_MAX
@@ -24,7 +24,7 @@ from streamydb.records.emission import is_stream
 _GIVER: Final = "this stream"
 
 
-async def get_stream(request: Request, query: StreamQuery) -> Answer:
+async def get_stream(request: FacadeRequest, query: StreamQuery) -> Answer:
     """Read a stream: the records that procedures emitted to it, in order, from the beginning.
 
     `cursor` goes on where the last answer ended. With `wait`, an answer without records comes only

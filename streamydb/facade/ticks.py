@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from streamydb.facade.ports import ReadModel, TransactionLog
+from streamydb.facade.ports import ServedModel, TransactionLog
 from streamydb.facade.reads import in_thread
 from streamydb.facade.settings import FacadeSettings
 
@@ -35,7 +35,7 @@ class Ticker:
     ``vain``: how many ticks in a row did not reach the end that they were for.
     """
 
-    def __init__(self, model: ReadModel, log: TransactionLog, settings: FacadeSettings) -> None:
+    def __init__(self, model: ServedModel, log: TransactionLog, settings: FacadeSettings) -> None:
         self.appended = self.vain = 0
         self._model = model
         self._log = log

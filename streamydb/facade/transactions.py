@@ -25,7 +25,7 @@ from streamydb.facade.payloads import (
 from streamydb.facade.ports import LogPosition
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import NoQuery, VerdictQuery
-from streamydb.facade.request import Request
+from streamydb.facade.request import FacadeRequest
 from streamydb.facade.services import Services
 from streamydb.facade.writes import PendingWrite, TransactionWriter, location, verdict_body
 from streamydb.limits import INTEGER_MAX, LOCK_ATTEMPTS_MAX
@@ -63,7 +63,7 @@ class _Plain:
 _PLAIN: Final = _Plain()
 
 
-async def post_transaction(request: Request, _: NoQuery) -> Answer:
+async def post_transaction(request: FacadeRequest, _: NoQuery) -> Answer:
     """Execute a transaction: 200 with its verdict, committed or aborted; 202 with Prefer."""
     headers = request.headers
     async with request_body(request) as body:
@@ -71,7 +71,7 @@ async def post_transaction(request: Request, _: NoQuery) -> Answer:
         return await execute(request, txn_id, payload, preference(headers))
 
 
-async def get_transaction(request: Request, query: VerdictQuery) -> Answer:
+async def get_transaction(request: FacadeRequest, query: VerdictQuery) -> Answer:
     """Ask for a verdict: 200 with it, 202 while it is not known yet."""
     outcome = await verdict_of(request, query.record)
     if isinstance(outcome, Answer):
@@ -80,7 +80,7 @@ async def get_transaction(request: Request, query: VerdictQuery) -> Answer:
     return json_answer(verdict_body(result, request.client))
 
 
-async def verdict_of(request: Request, record: str | None) -> Result | Answer:
+async def verdict_of(request: FacadeRequest, record: str | None) -> Result | Answer:
     """Return the verdict on the id in the path, or the answer that it is not known yet."""
     txn_id = request.text
     if not txn_id:
@@ -93,7 +93,7 @@ async def verdict_of(request: Request, record: str | None) -> Result | Answer:
 
 
 async def execute(
-    request: Request, txn_id: str, payload: bytes, wait: Preference, course: Course = _PLAIN
+    request: FacadeRequest, txn_id: str, payload: bytes, wait: Preference, course: Course = _PLAIN
 ) -> Answer:
     """Execute a transaction, with a deadline if it has none, and answer with its verdict.
     ``course``: says what is sent after a verdict, and how the last one is answered. Raises
@@ -108,7 +108,7 @@ async def execute(
 
 
 async def authorise_and_execute(
-    request: Request,
+    request: FacadeRequest,
     txn_id: str,
     payload: bytes,
     wait: Preference,
@@ -206,7 +206,7 @@ def _position_in(record: str | None) -> LogPosition | None:
     return LogPosition(int(partition), int(offset))
 
 
-async def get_explanation(request: Request, query: VerdictQuery) -> Answer:
+async def get_explanation(request: FacadeRequest, query: VerdictQuery) -> Answer:
     """Tell the life of a transaction: appends, order, plan, values met, checks, writes.
 
     What the log alone decides is computed; plans and times are shown as they were recorded.

@@ -21,7 +21,7 @@ from streamydb.facade.bounds import Limiter
 from streamydb.facade.headers import Preference
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.payloads import may_hear
-from streamydb.facade.ports import LogPosition, NoResult, ReadModel, TransactionLog
+from streamydb.facade.ports import LogPosition, NoResult, ServedModel, TransactionLog
 from streamydb.facade.problems import ProblemError, log_failure_text
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.traces import OFF, Traces
@@ -118,7 +118,7 @@ class TransactionWriter:
 
     def __init__(
         self,
-        model: ReadModel,
+        model: ServedModel,
         log: TransactionLog,
         settings: FacadeSettings,
         metrics: FacadeMetrics,

@@ -19,7 +19,7 @@ from streamydb.local.folder import PipelineStatus
 from streamydb.records.gears import GearStatus
 
 if TYPE_CHECKING:
-    from streamydb.facade.request import Request
+    from streamydb.facade.request import FacadeRequest
 
 _KEPT_S: Final = 2.0  # how long a look at Kafka counts
 _PATIENCE_S: Final = 2.0  # how long an answer waits for a look
@@ -102,7 +102,7 @@ def _shown(name: str, said: PipelineStatus) -> _Here:
     return _Here(**{**fields, "name": name})
 
 
-async def get_pipelines(request: Request, _: NoQuery) -> Answer:
+async def get_pipelines(request: FacadeRequest, _: NoQuery) -> Answer:
     """Show the pipelines that execute the database, and their last digests.
 
     `here` are those that were started on the facade's machine, `heard` those that spoke in

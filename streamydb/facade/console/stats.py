@@ -12,7 +12,7 @@ from streamydb.facade.answer import Answer, unkept_json
 from streamydb.facade.auth import Caller
 from streamydb.facade.console.sampler import WINDOW_S, Figures, Sampler
 from streamydb.facade.queries import StatsQuery
-from streamydb.facade.request import Request
+from streamydb.facade.request import FacadeRequest
 from streamydb.local.folder import PipelineStatus
 
 _HOT_KEYS_SHOWN: Final = 15
@@ -36,7 +36,7 @@ class _Sample(msgspec.Struct, kw_only=True, omit_defaults=True):
     pipeline_lag: int | None = None
 
 
-async def get_stats(request: Request, query: StatsQuery) -> Answer:
+async def get_stats(request: FacadeRequest, query: StatsQuery) -> Answer:
     """Show the figures of the last minutes, second by second.
 
     Requests and latencies are those of this facade. Hot keys and conflict groups are estimated

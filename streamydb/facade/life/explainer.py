@@ -11,7 +11,7 @@ from streamydb.facade.about import About
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.life.core import MetValue, TransactionHistory, explain
 from streamydb.facade.life.evidence import Evidence
-from streamydb.facade.ports import ReadModel
+from streamydb.facade.ports import ServedModel
 from streamydb.facade.reads import in_thread
 from streamydb.facade.settings import FacadeSettings
 from streamydb.records import Result
@@ -26,7 +26,7 @@ _NO_KAFKA: Final = dict.fromkeys(
 class Explainer:
     """Finds the lives of transactions."""
 
-    def __init__(self, model: ReadModel, settings: FacadeSettings, about: About) -> None:
+    def __init__(self, model: ServedModel, settings: FacadeSettings, about: About) -> None:
         self._model = model
         self._about = about
         self._searches = Limiter(
