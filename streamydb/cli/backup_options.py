@@ -26,10 +26,10 @@ def subject_of(target: Target) -> Subject:
     from streamydb.pipeline.record import read_record
 
     log = target.must_exist()
-    settings, record = target.settings, target.place.record()
+    settings, record = target.settings, target.files.record()
     log_id = kafka.log_id(target.connection, target.database)
     facts = kafka.recall(target.connection, target.database, log_id)
-    recorded = read_record(target.place.checkpoint)
+    recorded = read_record(target.files.checkpoint)
     if recorded is not None:
         facts = facts.completed(kafka.FoundingFacts(log=log_id, **facts_of(recorded)))
     created = record.partitions if record is not None else log.partitions

@@ -54,7 +54,7 @@ def check(
 
     target = find_target(options, id_window=id_window, procedures=procedures)
     target.must_listen()
-    record, settings = target.place.record(), target.settings
+    record, settings = target.files.record(), target.settings
     id_window_set = settings.id_window if "id_window" in settings.model_fields_set else None
     trimmed = of_this_log(target, backup) if backup else None
     modules = [target.procedures, *([trimmed.procedures] if trimmed else [])]

@@ -56,7 +56,7 @@ def create(
         topics.append(kafka.add_connect(target.connection, target.database))
     restored = None if from_snapshot is None else load_snapshot(target, from_snapshot)
     if json:
-        record = target.place.record()
+        record = target.files.record()
         facts = {
             "database": target.database, "topics": topics, "record": record,
             "copies": copies._asdict(),
@@ -105,7 +105,7 @@ def create_database(target: Target, sync: bool | None = None) -> tuple[TopicName
 
     settings = target.settings
     refuse_changes(target)
-    record = target.place.record()
+    record = target.files.record()
     copies = copies_of(target)
     names = kafka.create(
         target.connection, target.database, partitions=_partitions(target, record),
@@ -119,7 +119,7 @@ def create_database(target: Target, sync: bool | None = None) -> tuple[TopicName
         from streamydb.local.folder import DatabaseRecord
 
         settings = target.settings
-        target.place.write_record(
+        target.files.write_record(
             DatabaseRecord(
                 database=target.database,
                 shards=settings.shards,
@@ -146,7 +146,7 @@ def copies_of(target: Target) -> Copies:
 
 def refuse_changes(target: Target) -> None:
     """Refuse settings that contradict how the database was created."""
-    record = target.place.record()
+    record = target.files.record()
     if record is None:
         return
     for name in ("shards", "grouping"):

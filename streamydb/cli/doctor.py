@@ -192,7 +192,7 @@ def _pipeline(target: Target) -> Finding:
     from streamydb.cli.status import leader_of, pipelines_elsewhere
     from streamydb.local.folder import age_s
 
-    status = target.place.status()
+    status = target.files.status()
     if status.state == "running":
         age = age_s(status.updated_ms)
         behind = status.lag or 0

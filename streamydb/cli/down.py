@@ -46,7 +46,7 @@ def down(
     fronts = [name for name in names if stop_front(target.settings.home, name, phases)]
     base = target.settings.home
     stopped = [name for name in names if _stop_pipeline(base, name, grace_s, phases)]
-    folder = base / "databases" if everything else target.place.folder
+    folder = base / "databases" if everything else target.files.folder
     strays = stop_strays(folder, grace_s, phases)
     others = [] if everything else _others_running(target)
     broker = False if others else _stop_broker(target.settings.home, grace_s, phases)

@@ -16,8 +16,8 @@ from streamydb.cli.target import Target, find_target
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from streamydb.facade.life import TransactionHistory
-    from streamydb.facade.life.core import CheckOutcome, ExplainedPlan, LogAppend, MetValue
+    from streamydb.facade.explanation import TransactionHistory
+    from streamydb.facade.explanation.core import CheckOutcome, ExplainedPlan, LogAppend, MetValue
     from streamydb.facade.ports import LogPosition
     from streamydb.verify.whatif import History
 
@@ -54,10 +54,10 @@ def explain(
 
     from streamydb.cli.backup_options import noting
     from streamydb.cli.phases import Phases
+    from streamydb.facade.explanation import explain as told
+    from streamydb.facade.explanation.core import MetValue
+    from streamydb.facade.explanation.kafka import collect
     from streamydb.facade.kafka_search import search_result
-    from streamydb.facade.life import explain as told
-    from streamydb.facade.life.core import MetValue
-    from streamydb.facade.life.kafka import collect
     from streamydb.facade.ports import NoResult
     from streamydb.verify.whatif.run import executed_before
 

@@ -49,7 +49,7 @@ def fork(
     log = live(subject, None if backup is None else BackupFolder(backup))
     new = DatabaseOptions(name, options.home, options.bootstrap or source.bootstrap)
     target = empty_target(log.manifest, new, shards, replicas)
-    if target.place.record() is not None:
+    if target.files.record() is not None:
         fail(f"there is a database {name} in {target.settings.home} already: name another one")
     with Phases().phase(f"Reading {source.database}") as phase:
         about = moment_at(log, _seq(log, at), noting(phase))

@@ -64,7 +64,7 @@ def front_of(target: Target, port: int | None, timeout_s: float) -> Front:
     started. Raises Failure: it would not serve with these settings, its address is not to be had,
     or it runs on another port.
     """
-    front, running = wished(port, timeout_s), target.place.facade_url()
+    front, running = wished(port, timeout_s), target.files.facade_url()
     if running is None:
         if not front.free(0):
             fail(
@@ -118,9 +118,9 @@ def begin_front(target: Target, front: Front) -> None:
     from streamydb.local import processes
     from streamydb.local.folder import READ_MODEL
 
-    if processes.find(target.place.folder, READ_MODEL) is None:
+    if processes.find(target.files.folder, READ_MODEL) is None:
         command = _command(target, "read-model")
-        processes.start(target.place.folder, READ_MODEL, command, _environment(target, front))
+        processes.start(target.files.folder, READ_MODEL, command, _environment(target, front))
     _begin_facade(target, front)
 
 
@@ -138,14 +138,14 @@ def _begin_facade(target: Target, front: Front) -> str:
     from streamydb.local import processes
     from streamydb.local.folder import FACADE
 
-    url = target.place.facade_url()
+    url = target.files.facade_url()
     if url is None:
         chosen = _free_port(front)
         waits = ["--timeout", f"{front.timeout_s:g}"]
         command = _command(target, "serve", "--port", str(chosen), *waits)
         url = f"{front.url}:{chosen}"
-        target.place.note_facade(url)
-        processes.start(target.place.folder, FACADE, command, _environment(target, front))
+        target.files.note_facade(url)
+        processes.start(target.files.folder, FACADE, command, _environment(target, front))
     return url
 
 
@@ -156,7 +156,7 @@ def start_copy(target: Target, phases: Phases) -> None:
     from streamydb.local import processes
     from streamydb.local.folder import CONNECT
 
-    folder, topic = target.place.folder, kafka.TopicNames(target.database).connect
+    folder, topic = target.files.folder, kafka.TopicNames(target.database).connect
     runs = processes.find(folder, CONNECT) is not None
     if runs or not existing(target.connection, [topic]):
         return
@@ -200,7 +200,7 @@ def _served(target: Target, front: Front) -> str | None:
     if _comes_up(target, url, front):
         return url
     if front.port is not None or front.free(_port_of(url)):
-        log = processes.log_path(target.place.folder, FACADE)
+        log = processes.log_path(target.files.folder, FACADE)
         fail(f"the {FACADE} ended.\n{launcher.end_of_log(log)}")
     return None
 
@@ -221,7 +221,7 @@ def _comes_up(target: Target, url: str, front: Front) -> bool:
     from streamydb.local import launcher, processes
     from streamydb.local.folder import FACADE, READ_MODEL
 
-    folder, why = target.place.folder, "it has not been asked yet"
+    folder, why = target.files.folder, "it has not been asked yet"
 
     def end_of_log(role: str) -> str:
         return launcher.end_of_log(processes.log_path(folder, role))

@@ -38,11 +38,11 @@ def rebuild(
 
     target = find_target(options, procedures=procedures)
     phases = Phases()
-    checkpoint = target.place.checkpoint_of(name)
+    checkpoint = target.files.checkpoint_of(name)
     report: dict[str, Any] = {"database": target.database}
     with undone_if_interrupted(target, phases):
         start_broker(target, None, phases)
-        if target.place.record() is None and not checkpoint.exists():
+        if target.files.record() is None and not checkpoint.exists():
             fail(
                 f"there is no checkpoint of {target.database} in {target.settings.home}: run this "
                 "with the --home that its pipeline has; with spark-submit see docs/operations.md, "

@@ -125,21 +125,21 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
     from streamydb.cli.backup_options import noting, resolved_seq, subject_of
     from streamydb.cli.status import pipelines_elsewhere
 
-    checkpoint = target.place.checkpoint
+    checkpoint = target.files.checkpoint
     if target.settings.grouping != "planner":
         fail(
             f"{target.database} has grouping=single, whose state cannot be divided: restore a "
             "backup of it into another database (`streamydb restore --shards`)"
         )
-    if target.place.record() is None:
+    if target.files.record() is None:
         fail(
             f"{target.database} has no record in {target.settings.home}: run this with the --home "
             "that its pipeline has; with spark-submit see docs/backup.md"
         )
     # Refuse while a pipeline with a name, or one elsewhere, executes with the old number of shards:
     # its feedback is about to be dropped. Raises Failure: one does.
-    for name in target.place.others():
-        status = target.place.status(name)
+    for name in target.files.others():
+        status = target.files.status(name)
         if status.runs:
             fail(f"the pipeline {name} runs (process {status.pid}): stop it first")
     for pipeline in pipelines_elsewhere(target) or ():
@@ -158,9 +158,9 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
         kafka.reshard(target.connection, target.database, shards)
         aside = sizes.put_aside(checkpoint)
         draft.rename(checkpoint)
-        record = target.place.record()
+        record = target.files.record()
         if record is not None:
-            target.place.write_record(msgspec.structs.replace(record, shards=shards))
+            target.files.write_record(msgspec.structs.replace(record, shards=shards))
         phase.outcome = f"seq {about.seq:,}, {about.keys:,} keys"
     return {
         "shards": shards,
@@ -203,7 +203,7 @@ def fill(
 
     another = BackupError(f"another `restore` or `fork` writes to {target.database}: wait for it")
     with (
-        lock_at_once(target.place.folder / "restore.lock", another),
+        lock_at_once(target.files.folder / "restore.lock", another),
         Phases().phase(f"Restoring into {target.database}") as phase,
     ):
         _make_topics(target, manifest)
@@ -226,7 +226,7 @@ def fill(
         open_log(target.connection, target.database)
         # Record in this home how the database was made: from now on it is there.
         settings = target.settings
-        target.place.write_record(
+        target.files.write_record(
             DatabaseRecord(
                 database=target.database, shards=settings.shards, partitions=manifest.partitions,
                 grouping=manifest.grouping, id_window=manifest.id_window,
@@ -251,7 +251,7 @@ def empty_target(
         id_window=manifest.id_window, digest_interval=manifest.digest_interval,
         **replicas._asdict(),
     )  # fmt: skip
-    if target.place.checkpoint.exists():
+    if target.files.checkpoint.exists():
         fail(
             f"database {target.database} has run in {target.settings.home} already: name another "
             "one with --database"

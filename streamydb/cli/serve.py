@@ -71,7 +71,7 @@ def serve(
     try:
         checked(facade)
         listen(facade).close()  # a port that is taken is told before anything is waited for
-        with _opened(target, folder or target.place.read_model, timeout) as model:
+        with _opened(target, folder or target.files.read_model, timeout) as model:
             address = authority(facade.host, facade.port)
             say(f"Serving {target.database} on {facade.scheme}://{address}")
             with suppress(KeyboardInterrupt):  # uvicorn raises it again when it has ended
@@ -141,7 +141,7 @@ def read_model(
     from streamydb.read_model.service import run
 
     target = find_target(options)
-    model_folder = folder or target.place.read_model
+    model_folder = folder or target.files.read_model
     if verify:
         _verify(target, model_folder)
         return

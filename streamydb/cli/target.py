@@ -24,7 +24,7 @@ class Target(NamedTuple):
     """One database as the options, the environment and its own record name it."""
 
     settings: Settings
-    place: DatabaseFolder
+    files: DatabaseFolder
 
     @property
     def database(self) -> str:
@@ -86,7 +86,7 @@ class Target(NamedTuple):
 
     @property
     def procedures(self) -> Path:
-        return self.settings.procedures or self.place.procedures
+        return self.settings.procedures or self.files.procedures
 
     @property
     def bootstrap(self) -> str:
@@ -130,7 +130,7 @@ def facade_of(target: Target, url: str | None) -> str:
     """
     from streamydb.kafka.connection import listens
 
-    address = url or target.place.facade_url()
+    address = url or target.files.facade_url()
     if address is None:
         fail(
             f"there is no facade of {target.database}: start one (`{target.command('up')}`), or "
@@ -138,7 +138,7 @@ def facade_of(target: Target, url: str | None) -> str:
         )
     if url is None:
         # Refuse the facade of this home if another Kafka is named: its database is another one.
-        served = target.place.facade_bootstrap()
+        served = target.files.facade_bootstrap()
         if served is not None and not {*served.split(",")} & {*target.bootstrap.split(",")}:
             fail(
                 f"the facade that `up` started, {address}, serves {target.database} at {served}, "

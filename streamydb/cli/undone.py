@@ -37,7 +37,7 @@ def undone_if_interrupted(target: Target, phases: Phases) -> Iterator[None]:
                     if role == _BROKER:
                         stop_detached(target.settings.home)
                     else:
-                        processes.stop(target.place.folder, role)
+                        processes.stop(target.files.folder, role)
         except KeyboardInterrupt:
             say(f"Some of it runs on: `{target.command('down')}` stops it.")
         else:
@@ -54,6 +54,6 @@ def _running(target: Target) -> list[str]:
     from streamydb.local.folder import CONNECT, FACADE, PIPELINE, READ_MODEL
 
     known = (PIPELINE, READ_MODEL, FACADE, CONNECT)
-    roles = [role for role in known if processes.find(target.place.folder, role)]
+    roles = [role for role in known if processes.find(target.files.folder, role)]
     embedded = target.settings.bootstrap is None and find_broker(target.settings.home) is not None
     return [_BROKER, *roles] if embedded else roles

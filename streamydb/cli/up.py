@@ -112,7 +112,7 @@ def up(
         target, front = looked_up()  # another `up` may have made it since
         phases = Phases()
         with undone_if_interrupted(target, phases):
-            stop_strays(target.place.folder, grace_of(target), phases)
+            stop_strays(target.files.folder, grace_of(target), phases)
             if _runs(target):
                 refuse_partitions(target)
                 if port is not None:
@@ -131,7 +131,7 @@ def up(
                 with phases.phase("Topics") as phase:
                     phase.outcome = ", ".join(create_database(target, sync)[0].all())
                 with phases.phase("Pipeline") as phase:
-                    if target.place.pipeline() is None:
+                    if target.files.pipeline() is None:
                         start_pipeline(target, master, [SMALL] if takes_little(small) else [])
                     if front is not None:
                         begin_front(target, front)
@@ -149,7 +149,7 @@ def _alone(target: Target) -> AbstractContextManager[None]:
     """Wait until no other `up` of this database is under way, and keep others off."""
     from streamydb.local.file_lock import file_lock
 
-    return file_lock(target.place.folder / "run" / "up.lock", lambda: say(
+    return file_lock(target.files.folder / "run" / "up.lock", lambda: say(
         f"Another `streamydb up` of database {target.database} is under way: waiting for its end."
     ))  # fmt: skip
 
@@ -158,7 +158,7 @@ def _refuse_other_ways(target: Target, master: str, small: bool | None) -> None:
     """Refuse options that a pipeline which runs was started without."""
     from streamydb.local.folder import option_of
 
-    running = target.place.pipeline()
+    running = target.files.pipeline()
     if running is None:
         return
     if small is not None and small is not (SMALL in running.command):
@@ -211,7 +211,7 @@ def _runs(target: Target) -> bool:
     """Return True if the pipeline runs, and the broker if it is the embedded one."""
     from streamydb.local.broker import find_broker
 
-    if target.place.status().state != "running":
+    if target.files.status().state != "running":
         return False
     return target.settings.bootstrap is not None or find_broker(target.settings.home) is not None
 
@@ -225,7 +225,7 @@ def refuse_second(target: Target, wish: str = _SECOND) -> None:
     if target.settings.bootstrap is None:
         return
     target.must_listen()
-    if target.place.incarnations():
+    if target.files.incarnations():
         return
     leader = leader_of(pipelines_elsewhere(target))
     if leader is not None:
@@ -250,8 +250,8 @@ def _tell_running(target: Target, json: bool) -> None:
 def _facts(target: Target) -> dict[str, Any]:
     return {
         "database": target.database, "bootstrap": target.bootstrap,
-        "home": str(target.settings.home), "folder": str(target.place.folder),
-        "http": target.place.facade_url(), "pipeline": target.place.status(),
+        "home": str(target.settings.home), "folder": str(target.files.folder),
+        "http": target.files.facade_url(), "pipeline": target.files.status(),
     }  # fmt: skip
 
 
@@ -346,7 +346,7 @@ def _tell_next(target: Target) -> None:
     say(f"Database {target.database} is ready at {target.bootstrap}. Try:")
     say(f"  {streamydb} txn{option} --put greeting='\"hi\"' --add visits=1 --read visits")
     say(f"  {streamydb} txn{option} --add alice=-5,min=0 --add bob=5     (aborts: bound-violated)")
-    url = target.place.facade_url()
+    url = target.files.facade_url()
     if url is not None:
         say(f"  curl {url}/v1/kv/{HELLO_KEY}")
         say(f"  {url} in a browser: live figures, keys and their past, transactions, changes")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from streamydb.facade.about import About
 from streamydb.facade.auth import Tokens
 from streamydb.facade.bounds import Budget, Limiter
+from streamydb.facade.explanation.explainer import Explainer
 from streamydb.facade.feed import Feed
 from streamydb.facade.health import HealthMonitor
-from streamydb.facade.life.explainer import Explainer
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.ports import ChangeSource, ServedModel, TransactionLog
 from streamydb.facade.reads import Reader

@@ -13,8 +13,8 @@ from streamydb.errors import UNTIMELY
 from streamydb.facade.answer import Answer, json_answer
 from streamydb.facade.auth import ANYBODY, Caller
 from streamydb.facade.body import request_body
+from streamydb.facade.explanation.core import visible_history
 from streamydb.facade.headers import Preference, deadline_ms, idempotency_key, preference
-from streamydb.facade.life.core import visible_history
 from streamydb.facade.payloads import (
     authorise,
     parse,

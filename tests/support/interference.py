@@ -17,7 +17,7 @@ import msgspec
 from streamydb.constraints.locks import relocked
 from streamydb.facade.about import About, PipelineMessages
 from streamydb.facade.cursors import ListCursor, encode_cursor
-from streamydb.facade.life.evidence import ChangeRecord, Evidence, FeedbackPlan, PlanMember
+from streamydb.facade.explanation.evidence import ChangeRecord, Evidence, FeedbackPlan, PlanMember
 from streamydb.kafka.digests import ShardDigests, ToldDigest
 from streamydb.procedures.modules import compile_module
 from streamydb.records import Change, Result, Transaction, decode, decode_change

@@ -14,8 +14,8 @@ from simulator.procedures import MODULES
 from simulator.ranges import Ranges
 from streamydb.columns.interning import intern
 from streamydb.columns.table import starts_of
-from streamydb.facade.life.evidence import PlanMember
-from streamydb.facade.life.group import group_of
+from streamydb.facade.explanation.evidence import PlanMember
+from streamydb.facade.explanation.group import group_of
 from streamydb.parser.compile import compile_records
 from streamydb.planner.conflicts import _components, earlier_with_same_id
 from streamydb.planner.ranges import links_of, ranges_of

@@ -9,8 +9,8 @@ from typing import Final
 from streamydb.errors import StreamyError
 from streamydb.facade.about import About
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.life.core import MetValue, TransactionHistory, explain
-from streamydb.facade.life.evidence import Evidence
+from streamydb.facade.explanation.core import MetValue, TransactionHistory, explain
+from streamydb.facade.explanation.evidence import Evidence
 from streamydb.facade.ports import ServedModel
 from streamydb.facade.reads import in_thread
 from streamydb.facade.settings import FacadeSettings

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from streamydb import records
 from streamydb.columns.messages import Feedback, plan_of
 from streamydb.errors import RecordError
-from streamydb.facade.life.evidence import (
+from streamydb.facade.explanation.evidence import (
     ChangeRecord,
     Evidence,
     FeedbackPlan,

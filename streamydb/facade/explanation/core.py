@@ -9,8 +9,8 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from streamydb import errors, limits
-from streamydb.facade.life.evidence import Evidence, Passing, ResolvedRecord, ResultRecord
-from streamydb.facade.life.group import ConflictGroup, group_of
+from streamydb.facade.explanation.evidence import Evidence, Passing, ResolvedRecord, ResultRecord
+from streamydb.facade.explanation.group import ConflictGroup, group_of
 from streamydb.kafka.digests import ShardDigests
 from streamydb.records import CONSTRAINTS_KEY, Check, Result, Transaction, decode, keys
 from streamydb.records.expiry import is_over

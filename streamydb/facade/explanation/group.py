@@ -18,7 +18,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import UNSET
 
-from streamydb.facade.life.evidence import PlanMember
+from streamydb.facade.explanation.evidence import PlanMember
 from streamydb.records import CONSTRAINTS_KEY, Transaction, keys
 
 MEMBERS_SHOWN = 100
