@@ -106,7 +106,7 @@ class QueryRunner:
         return self._pool
 
     async def _job(self, query: SqlQuery, prefixes: list[str]) -> Job:
-        from streamydb.read_model import ServedModel as ReadModel
+        from streamydb.read_model import ReadModel
         from streamydb.sql.worker import Job
 
         settings = self._settings
