@@ -45,7 +45,7 @@ def broker(
         fail(f"--advertise {advertise}: give it as host:port", EXIT_USAGE)
 
     settings = read_settings(home=home)
-    # Return the address at which this machine reaches what listens on `host`.
+    # The address at which this machine reaches what listens on `host`.
     try:
         every = ipaddress.ip_address(host).is_unspecified
     except ValueError:

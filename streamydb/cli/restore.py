@@ -137,7 +137,7 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
             "that its pipeline has; with spark-submit see docs/backup.md"
         )
     # Refuse while a pipeline with a name, or one elsewhere, executes with the old number of shards:
-    # its feedback is about to be dropped. Raises Failure: one does.
+    # its feedback is about to be dropped.
     for name in target.files.others():
         status = target.files.status(name)
         if status.runs:

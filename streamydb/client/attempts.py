@@ -15,6 +15,7 @@ import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from streamydb.client import requests
@@ -88,9 +89,8 @@ def with_writes(
         if key > after and (scan.whole or (page and key <= page[-1].key)):
             before = entries.pop(key, None)
             if data is not None:
-                entries[key] = requests.Stored(
-                    key, data, 0 if before is None else before.version, 0
-                )
+                version = 0 if before is None else before.version
+                entries[key] = requests.Stored(key, msgspec.Raw(data), version, 0)
     return [entries[key] for key in sorted(entries)]
 
 

@@ -83,7 +83,7 @@ class Reconnaissance:
                 raise ReadNeeded
             self.unknown[key] = None
         stored = self.seen.get(key)
-        return (None, 0) if stored is None else (stored.data, stored.version)
+        return (None, 0) if stored is None else (bytes(stored.data), stored.version)
 
     def fetch(self, key: str, write: bool) -> bytes | None:  # noqa: FBT001 - as in `view.Host`
         self.may(key, write=write)
@@ -98,7 +98,7 @@ class Reconnaissance:
             return []
         if declared not in self.scans:
             raise ReadNeeded(declared)
-        return [(stored.key, stored.data) for stored in self.scans[declared]]
+        return [(stored.key, bytes(stored.data)) for stored in self.scans[declared]]
 
     def apply(self, update: r.Update, before: bytes | None) -> bytes | None:
         return apply_update(update, before, 0)
@@ -334,7 +334,7 @@ def _module(
         )
     if stored is None:
         raise InvalidParameterError(f"The module {owner} is not deployed.")
-    return session.options.modules.find(owner, version_of(stored.data).hash), point
+    return session.options.modules.find(owner, version_of(bytes(stored.data)).hash), point
 
 
 def _file_of(function: Callable[..., Any]) -> Path:

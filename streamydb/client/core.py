@@ -123,7 +123,6 @@ def _perform_once(session: Session, request: Send | Ask) -> Flow[Result | Pendin
         return _with_clocks(session, error, sent_ms) if _is_untimely(error) else error
     if isinstance(outcome, Result):
         if outcome.code in UNTIMELY:
-            # Return the error of a copy that came after the deadline, or too long before it.
             session.saw(outcome.seq)
             fault = refusal(outcome.code or "", None, outcome.id)
             fault.members["ts_ms"] = outcome.ts_ms

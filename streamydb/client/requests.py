@@ -11,6 +11,8 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
+import msgspec
+
 from streamydb.records import Result, decode_value
 from streamydb.records.emission import Emitted
 from streamydb.records.table import Table
@@ -55,19 +57,18 @@ class Entry:
         return self.version > 0
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True):
     """A key that is there, its value as canonical JSON."""
 
     key: str
-    data: bytes
+    data: msgspec.Raw = msgspec.field(name="value")
     version: int
     ts_ms: int
     expires_ms: int | None = None
 
     def entry(self) -> Entry:
         """Return the entry with its value decoded, anew at each call."""
-        value = decode_value(self.data)
+        value = decode_value(bytes(self.data))
         return Entry(self.key, value, self.version, self.ts_ms, self.expires_ms)
 
 
@@ -85,7 +86,7 @@ class Page:
 
     seq: int
     entries: list[Stored]
-    cursor: str | None
+    cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from streamydb.errors import (
     ValueRejected,
 )
 from streamydb.facade.asgi import Receive
-from streamydb.facade.bounds import Reservation
 from streamydb.facade.headers import check_content, declared_bytes
 from streamydb.facade.payloads import place_of
 from streamydb.facade.problems import ProblemError
@@ -48,8 +47,8 @@ async def request_body(request: FacadeRequest) -> AsyncGenerator[bytes, None]:
     check_content(headers)
     if declared_bytes(headers) > limit:
         raise _too_large(limit)
-    with services.bodies.reserve() as reservation:
-        work = _received(request.receive, reservation, limit)
+    with services.bodies.reserve() as grow:
+        work = _received(request.receive, grow, limit)
         in_time = partial(services.ending.timeout, left_s=BODY_LEFT_S)
         try:
             body = await await_within(settings.body_timeout_s, work, in_time)
@@ -58,7 +57,7 @@ async def request_body(request: FacadeRequest) -> AsyncGenerator[bytes, None]:
         yield body
 
 
-async def _received(receive: Receive, reservation: Reservation, limit: int) -> bytes:
+async def _received(receive: Receive, grow: Callable[[int], None], limit: int) -> bytes:
     chunks, size = [], 0
     while True:
         message = await receive()
@@ -68,7 +67,7 @@ async def _received(receive: Receive, reservation: Reservation, limit: int) -> b
         size += len(chunk)
         if size > limit:
             raise _too_large(limit)
-        reservation.grow(len(chunk))
+        grow(len(chunk))
         chunks.append(chunk)
         if not message.get("more_body", False):
             return b"".join(chunks)

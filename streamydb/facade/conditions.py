@@ -137,7 +137,7 @@ class KeyConditions(NamedTuple):
 
     def allow(self, version: int) -> bool:
         """Return True if the write may be made over this version, 0 where there is none."""
-        # Return the ETags of a version in all codings; of 0, an absent key, there are none.
+        # The ETags of a version in all codings; of 0, an absent key, there are none.
         plain = entity_tag(version, self.generation)
         own = [tagged(plain, coding) for coding in SUFFIXES] if version else []
         return not self.conditions.fails(own) and not self.conditions.is_known(own)

@@ -105,7 +105,6 @@ class Exchange(RequestResponseCycle):
             headers.append(_CHUNKED)
         if is_bodiless:
             self._left = 0
-        # Return the lines of a head. Raises RuntimeError: a header has a byte that could end it.
         lines = b"\r\n".join(map(b": ".join, headers))
         ends = len(headers) - 1
         controls = len(lines) - len(lines.translate(None, _CONTROLS))

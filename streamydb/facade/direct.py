@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs, unquote
 from weakref import WeakSet
 
+import msgspec
 from pydantic import ValidationError
 
 from streamydb.client import requests
@@ -319,7 +320,9 @@ def _is_local(request: _Performable) -> bool:
 
 
 def _stored(entry: StoredEntry) -> requests.Stored:
-    return requests.Stored(entry.key, entry.value, entry.version, entry.ts_ms, entry.expires_ms)
+    return requests.Stored(
+        entry.key, msgspec.Raw(entry.value), entry.version, entry.ts_ms, entry.expires_ms
+    )
 
 
 def _pending(pending: PendingWrite) -> requests.Pending:

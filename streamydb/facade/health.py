@@ -81,6 +81,15 @@ class _LogFindings(NamedTuple):
     status: PipelineStatus | None
 
 
+def told_status(pipeline: Callable[[], PipelineStatus] | None) -> PipelineStatus | None:
+    """Return what the pipeline of this machine says of itself; None: there is none to be seen."""
+    try:
+        status = None if pipeline is None else pipeline()
+    except OSError:
+        return None
+    return status if status is not None and status.updated_ms is not None else None
+
+
 class HealthMonitor:
     """Looks at the parts of a facade when somebody asks; one look at a time."""
 
@@ -146,7 +155,7 @@ class HealthMonitor:
             self._found = self._found._replace(fault=f"the log cannot be looked at ({name})")
 
     async def _ask_all(self) -> None:
-        status = await asyncio.to_thread(self._status)
+        status = await asyncio.to_thread(told_status, self._pipeline)
         latest, decided = self._latest(), self._log.decided()
         shown_ms = latest.ts_ms if latest else 0
         try:
@@ -165,13 +174,6 @@ class HealthMonitor:
             return
         self._found = _LogFindings(None, unseen_s, undecided_s, status)
         self._whole_ms = self._log.time_ms() - 1000 * unseen_s
-
-    def _status(self) -> PipelineStatus | None:
-        try:
-            status = None if self._pipeline is None else self._pipeline()
-        except OSError:
-            return None
-        return status if status is not None and status.updated_ms is not None else None
 
     async def _oldest_s(
         self, places: Mapping[int, int], ends: Mapping[int, int], before_ms: int

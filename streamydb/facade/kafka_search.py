@@ -127,12 +127,12 @@ class _Search:
     def _looked_at(self, message: Any) -> Result | None:
         if message.key() != self._key:
             return None
-        # Return the result in a record if it is of this position. Raises LogFaultError.
         try:
             result = result_in(message.value() or b"")
         except RecordError as error:
             raise LogFaultError(str(error)) from error
-        result = result if result is None or self._position in {None, position_of(result)} else None
+        if result is not None and self._position not in {None, position_of(result)}:
+            return None
         if result is not None and self._position is None and result.code in REFUSED_COPIES:
             self._refused = self._refused or result
             return None

@@ -199,7 +199,7 @@ async def _write(request: FacadeRequest, written: _KeyWrite) -> Answer:
     steps = _Steps(conditions, written, checks)
     if conditions.in_steps:
         wait = wait._replace(respond_async=False)  # the facade takes the steps
-    return await execute(request, txn_id, payload, wait, steps)
+    return await execute(request, txn_id, payload, wait, steps.following, steps.conclude)
 
 
 class _Steps:
@@ -213,7 +213,7 @@ class _Steps:
         self._creates = checks in ([conditions.absent()], [conditions.check(0)])
 
     def following(self, txn_id: str, payload: bytes, result: Result) -> tuple[str, bytes] | None:
-        """Return id and bytes of the step after a verdict, as `transactions.Course` wants."""
+        """Return id and bytes of the step after a verdict, None: it is the last."""
         step = self._conditions.following(txn_id, payload, result)
         if step is not None:
             self._creates = self._conditions.met(result) == 0

@@ -57,7 +57,7 @@ def document(endpoints: Iterable[Endpoint]) -> _Json:
     paths: dict[str, _Json] = defaultdict(dict)
     for endpoint in endpoints:
         if endpoint.answers:
-            # Return the part about an endpoint; its name is what generated clients call a method.
+            # The name of the endpoint is what generated clients call a method.
             first, *others = endpoint.name.split("_")
             title = "".join(map(str.title, others))
             operation: _Json = {

@@ -256,7 +256,6 @@ _NAMED: Final[dict[str, _Json]] = {
 
 def named_schemas() -> dict[str, _Json]:
     own = {"ProblemDetails": _problem_details(), **_NAMED}
-    # Return the schemas of the records that the facade takes and gives, and of their parts.
     named: dict[str, _Json] = {}
     for name, parts in _PARTS.items():
         record = named[name] = plain(schemas()[name])

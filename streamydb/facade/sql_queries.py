@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -57,9 +56,9 @@ class QueryRunner:
         Raises ProblemError: queries-off, query-invalid, query-costly, answer-too-large, forbidden,
         too-many-requests, overloaded, and what a read may meet.
         """
-        pool = self._started()
         from streamydb.sql.keyspace import within
 
+        pool = self._started()
         prefixes = within(query.prefix, client.scopes["read"])
         if not prefixes:
             client.must_read(query.prefix)
@@ -136,15 +135,12 @@ def no_process() -> ProblemError:
 
 
 def _rows(snapshot: ModelSnapshot, prefixes: list[str]) -> list[StoredRow]:
-    return list(_walk(snapshot, prefixes))
-
-
-def _walk(snapshot: ModelSnapshot, prefixes: list[str]) -> Iterator[StoredRow]:
     from streamydb.sql.worker import StoredRow
 
+    rows = []
     for prefix in prefixes:
         after: str | None = None
         while page := snapshot.scan(prefix=prefix, after=after, limit=_PAGE_ROWS):
-            for entry in page:
-                yield StoredRow(entry.key, entry.value, entry.version, entry.ts_ms)
+            rows += [StoredRow(each.key, each.value, each.version, each.ts_ms) for each in page]
             after = page[-1].key
+    return rows

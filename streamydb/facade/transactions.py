@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET
@@ -36,31 +36,14 @@ from streamydb.records.times import clocks_told
 _DATES_MAX: Final = 3  # how many deadlines a transaction is given at most
 
 _Following: TypeAlias = Callable[[str, bytes, Result], tuple[str, bytes] | None]
+"""Returns id and bytes of what is sent after the verdict on an id; None: it is the last."""
+
+_Conclude: TypeAlias = Callable[[Result], tuple[int, dict[str, str]]]
+"""Returns status and headers of the answer, or raises the problem that the verdict is."""
 
 
-class Course(Protocol):
-    """The way of a request through its verdicts, to its answer."""
-
-    def following(self, txn_id: str, payload: bytes, result: Result) -> tuple[str, bytes] | None:
-        """Return id and bytes of what is sent after the verdict on an id; None: it is the last."""
-
-    def conclude(self, result: Result) -> tuple[int, dict[str, str]]:
-        """Return the status and the headers of the answer, or raise the problem that the verdict
-        is.
-        """
-
-
-class _Plain:
-    """The way of a transaction as it is: any verdict is the answer."""
-
-    def following(self, *_: object) -> None:
-        """Send nothing more."""
-
-    def conclude(self, _: Result) -> tuple[int, dict[str, str]]:
-        return 200, {}
-
-
-_PLAIN: Final = _Plain()
+def _send_no_more(_txn_id: str, _payload: bytes, _result: Result) -> None:
+    return
 
 
 async def post_transaction(request: FacadeRequest, _: NoQuery) -> Answer:
@@ -93,16 +76,20 @@ async def verdict_of(request: FacadeRequest, record: str | None) -> Result | Ans
 
 
 async def execute(
-    request: FacadeRequest, txn_id: str, payload: bytes, wait: Preference, course: Course = _PLAIN
+    request: FacadeRequest,
+    txn_id: str,
+    payload: bytes,
+    wait: Preference,
+    following: _Following = _send_no_more,
+    conclude: _Conclude = lambda _: (200, {}),
 ) -> Answer:
-    """Execute a transaction, with a deadline if it has none, and answer with its verdict.
-    ``course``: says what is sent after a verdict, and how the last one is answered. Raises
+    """Execute a transaction, with a deadline if it has none, and answer with its verdict. Raises
     ProblemError: whatever keeps it from being executed.
     """
-    pending, result = await authorise_and_execute(request, txn_id, payload, wait, course.following)
+    pending, result = await authorise_and_execute(request, txn_id, payload, wait, following)
     if result is None:
         return _ask_later(pending, wait)
-    status, headers = course.conclude(result)
+    status, headers = conclude(result)
     place = {"Content-Location": location(pending.txn_id, None)}
     return json_answer(verdict_body(result, request.client), status, {**place, **headers})
 
@@ -112,7 +99,7 @@ async def authorise_and_execute(
     txn_id: str,
     payload: bytes,
     wait: Preference,
-    following: _Following = _PLAIN.following,
+    following: _Following = _send_no_more,
 ) -> tuple[PendingWrite, Result | None]:
     """Execute a transaction: its verdict, committed or aborted, or None if it is to be asked for.
     Raises ProblemError: whatever keeps it from being executed.
@@ -148,7 +135,7 @@ async def append_and_wait(
     client: Caller = ANYBODY,
     *,
     own: bool,
-    following: _Following = _PLAIN.following,
+    following: _Following = _send_no_more,
 ) -> tuple[PendingWrite, Result | None]:
     """Append a transaction and wait for its verdict; again with the locks that it needs, and with
     what follows the verdict.

@@ -15,6 +15,7 @@ from streamydb.errors import StreamyError
 from streamydb.facade.console.contention import Contention
 from streamydb.facade.console.pipelines import PipelineWatch
 from streamydb.facade.console.traffic import Traffic
+from streamydb.facade.health import told_status
 from streamydb.facade.ports import ModelPosition
 from streamydb.facade.services import Services
 from streamydb.local.folder import PipelineStatus
@@ -68,7 +69,7 @@ class Sampler:
     async def sample(self, now: float) -> Figures:
         """Return the figures of the second before the time `now`, and keep them."""
         ends = await self._ends()
-        status = await asyncio.to_thread(self._status)
+        status = await asyncio.to_thread(told_status, self._pipeline)
         second = int(now) - 1
         try:
             latest = self.services.model.latest()
@@ -107,15 +108,6 @@ class Sampler:
                             self.contention.take(int(time.time()), batch)
             except StreamyError:
                 await asyncio.sleep(1)
-
-    def _status(self) -> PipelineStatus | None:
-        if self._pipeline is None:
-            return None
-        try:
-            status = self._pipeline()
-        except OSError:
-            return None
-        return status if status.updated_ms is not None else None
 
     async def _ends(self) -> Mapping[int, int] | None:
         """The ends of the log; None if they are not known soon. One look at a time."""
