@@ -106,15 +106,18 @@ class Router:
             try:
                 answer = await _answer(request, route)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
-                problem = _problem_of(error)
-                self._metrics.problem(problem.problem.slug)
-                answer = problem_answer(problem)
+                answer = self._failed(error)
             await answer.send(request.receive, request.sender)
         finally:
             work = "other" if route.row is None else route.row.endpoint.work
             if work != "other":
                 seconds = time.perf_counter() - began
                 self._traffic.record(int(time.time()), work, request.sender.status, seconds)
+
+    def _failed(self, error: Exception) -> Answer:
+        problem = _problem_of(error)  # in a frame that ends: it may be the error, which has frames
+        self._metrics.problem(problem.problem.slug)
+        return problem_answer(problem)
 
 
 async def _answer(request: FacadeRequest, route: Route) -> Answer | EventStream:
