@@ -8,13 +8,14 @@ import os
 import secrets
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from http.cookiejar import Cookie, CookieJar, DefaultCookiePolicy
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.request import Request, getproxies
 
 import httpx
@@ -29,6 +30,7 @@ from streamydb.client.errors import (
 from streamydb.client.http import REQUEST_HEADER, HttpRequest
 from streamydb.client.session import Generation
 
+_T = TypeVar("_T")
 _SCHEMES: Final = ("http", "https", "socks5", "socks5h")
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -90,7 +92,7 @@ def _is_of(entry: str, url: httpx.URL) -> bool:
         return False
     host = host.rstrip(".")
     own = url.raw_host.decode("ascii").strip("[]").rstrip(".")
-    address, network = _address(own), _network(host)
+    address, network = _parsed(ipaddress.ip_address, own), _parsed(_network, host)
     if address is not None or network is not None:
         return address is not None and network is not None and address in network
     below = host.removeprefix("*").removeprefix(".")
@@ -111,16 +113,12 @@ def _parts(entry: str) -> tuple[str, str]:
     return entry, ""
 
 
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
+_network: Final = partial(ipaddress.ip_network, strict=False)
 
 
-def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+def _parsed(parse: Callable[[str], _T], text: str) -> _T | None:
     try:
-        return ipaddress.ip_network(text, strict=False)
+        return parse(text)
     except ValueError:
         return None
 
@@ -317,10 +315,9 @@ def wake(answer: httpx.Response) -> None:
     """Have a thread that waits for more of an answer wait no longer, before the answer is closed.
     To close a socket wakes nobody who waits for it. A coroutine is woken by the event loop.
     """
-    stream = answer.extensions.get("network_stream")
-    if stream is None or answer.is_closed or not isinstance(answer.stream, httpx.SyncByteStream):
+    if answer.is_closed or not isinstance(answer.stream, httpx.SyncByteStream):
         return
-    connection = stream.get_extra_info("socket")
+    connection = _socket_of(wire_of(answer))
     if isinstance(connection, socket.socket):
         with suppress(OSError):  # the other side has closed it
             connection.shutdown(socket.SHUT_RDWR)

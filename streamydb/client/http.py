@@ -145,17 +145,18 @@ def table(body: bytes) -> Table:
 
 def raise_for_status(answer: HttpAnswer) -> None:
     """Raise what a failed request's answer stands for. Raises ClientError: it is no success."""
-    if 200 <= answer.status < 300:
-        return
-    error: Exception | None = None
+    if not 200 <= answer.status < 300:
+        raise _fault(answer)
+
+
+def _fault(answer: HttpAnswer) -> Exception:
     if answer.headers.get("content-type", "").partition(";")[0].strip() == _PROBLEM:
         with suppress(*UNREADABLE):
-            error = problem_of(answer.body, _retry_after(answer))
-    if error is None:
-        detail = f"Status {answer.status} and no problem document: is this the address of a facade?"
-        error = UnexpectedAnswerError(detail, answer.status)
-        error.retry_after_s = _retry_after(answer)
-    raise error
+            return problem_of(answer.body, _retry_after(answer))
+    detail = f"Status {answer.status} and no problem document: is this the address of a facade?"
+    error = UnexpectedAnswerError(detail, answer.status)
+    error.retry_after_s = _retry_after(answer)
+    return error
 
 
 def _freshness(freshness: requests.Freshness) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from streamydb.facade.asgi import Headers
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.metrics import FacadeMetrics
-from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
+from streamydb.facade.problems import ProblemError, problem_body, problem_head
 from streamydb.facade.request_target import (
     METHODS,
     check_frame,
@@ -338,12 +338,6 @@ def protocol_of(settings: FacadeSettings, metrics: FacadeMetrics) -> type[asynci
 def _answer(error: ProblemError) -> bytes:
     body = problem_body(error)
     status = HTTPStatus(error.problem.status)
-    headers = {
-        "Content-Type": PROBLEM_MEDIA_TYPE,
-        "Content-Length": str(len(body)),
-        "Cache-Control": "no-store",
-        "Connection": "close",
-        **error.headers,
-    }
+    headers = problem_head(error, body, close=True)
     lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{k}: {v}" for k, v in headers.items())]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body

@@ -22,7 +22,7 @@ from streamydb.facade.codings import accepted_codings
 from streamydb.facade.console import Console
 from streamydb.facade.generations import HEADER, require_said_in
 from streamydb.facade.headers import declared_bytes, header_of
-from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
+from streamydb.facade.problems import ProblemError, problem_body, problem_head
 from streamydb.facade.request import FacadeRequest, Peer
 from streamydb.facade.request_target import METHODS, WHOLE, check_query, host_name
 from streamydb.facade.router import Route, Router
@@ -283,13 +283,6 @@ async def _send_empty(sender: Sender, headers: Headers) -> None:
 
 async def _send_problem(send: Sender, error: ProblemError, *, close: bool) -> None:
     body = problem_body(error)
-    shown = {
-        "content-type": PROBLEM_MEDIA_TYPE,
-        "content-length": str(len(body)),
-        "cache-control": "no-store",
-        **({"connection": "close"} if close else {}),
-        **error.headers,
-    }
-    status = error.problem.status
-    await send({"type": "http.response.start", "status": status, "headers": encoded(shown)})
+    headers, status = encoded(problem_head(error, body, close=close)), error.problem.status
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})

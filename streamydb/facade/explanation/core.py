@@ -243,7 +243,6 @@ def _explained_keys(
             values[failed.key] = ExplainedKey(
                 key=failed.key, value=failed.value, version=failed.version, known="result"
             )
-    outputs = values
     explained = []
     for key in touched:
         if state is not None:
@@ -251,8 +250,8 @@ def _explained_keys(
             explained.append(
                 ExplainedKey(key=key, value=_raw(value), version=version, known="state")
             )
-        elif key in outputs:
-            explained.append(outputs[key])
+        elif key in values:
+            explained.append(values[key])
         else:
             explained.append(ExplainedKey(key=key, value=NULL, version=None, known="no"))
     if state is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from streamydb.errors import StreamyError
@@ -48,11 +49,7 @@ class Explainer:
     def _life(self, result: Result, may_read: Callable[[str], bool] | None) -> TransactionHistory:
         find = self._about.evidence
         evidence = Evidence(missing=_NO_KAFKA) if find is None else find(result)
-
-        def look(keys: Sequence[str]) -> Mapping[str, MetValue] | None:
-            return self._state_before(result.seq, keys)
-
-        return explain(result, evidence, look, may_read)
+        return explain(result, evidence, partial(self._state_before, result.seq), may_read)
 
     def _state_before(self, seq: int, keys: Sequence[str]) -> Mapping[str, MetValue] | None:
         """Show keys right before a transaction; None if that snapshot is not kept."""
