@@ -191,8 +191,8 @@ class Feed:
         # The number of the first batch, kept or to come, that goes beyond a seq from the floor on.
         # A stream counts on from there, so that thousands of them do not each search what is kept
         # whenever a batch comes.
-        kept = [batch.resolved for batch, _ in self._batches]
-        number = self._dropped + bisect_right(kept, position)
+        number = self._dropped
+        number += bisect_right(self._batches, position, key=lambda kept: kept[0].resolved)
         while True:
             self._must_go_on()
             if number < self._dropped:
