@@ -28,8 +28,7 @@ from streamydb.read_model.rows import Ints, compare
 from streamydb.records import Result, decode_result, is_strange_result
 from streamydb.records.formats import FORMAT, later_format
 
-PARTITION_BITS: Final = 16
-"""A place in the log is ``offset << PARTITION_BITS | partition``."""
+PARTITION_BITS: Final = 16  # a place in the log is ``offset << PARTITION_BITS | partition``
 
 
 class CommitColumns:
@@ -40,9 +39,8 @@ class CommitColumns:
     """
 
     def __init__(self, records: RecordColumns, at: Ints, told: Ints) -> None:
-        """Sort by place and by id the rows ``at`` (shape (n,)) of ``records``.
-
-        ``told``: of each partition, offset, seq and timestamp; shape (n, 4).
+        """Sort by place and by id the rows ``at`` (shape (n,)) of ``records``. ``told``: of each
+        partition, offset, seq and timestamp; shape (n, 4).
         """
         places, self.newest, self.ends = extent(told)
         self._values, self._ids = records.values, records.keys
@@ -66,7 +64,6 @@ class CommitColumns:
 
     @property
     def distinct(self) -> bool:
-        """Each is of another record of the log."""
         return bool((self._places[1:] > self._places[:-1]).all())
 
     def places(self) -> list[int]:
@@ -116,9 +113,7 @@ class CommitColumns:
 
 def extent(told: Ints) -> tuple[Ints, tuple[int, int], dict[int, int]]:
     """Return the places of plain commits; the largest seq with its timestamp; partition -> end
-    offset.
-
-    ``told``: of each partition, offset, seq and timestamp; shape (n, 4), n > 0.
+    offset. ``told``: of each partition, offset, seq and timestamp; shape (n, 4), n > 0.
     """
     partitions, offsets, seqs, stamps = told.T
     last = int(seqs.argmax())

@@ -12,8 +12,8 @@ import pytest
 
 from simulator.procedures import MODULES
 from simulator.ranges import Ranges
-from streamydb.facade.life.evidence import PlanMember
-from streamydb.facade.life.group import group_of
+from streamydb.facade.explanation.evidence import PlanMember
+from streamydb.facade.explanation.group import group_of
 from streamydb.frames.interning import intern
 from streamydb.frames.table import starts_of
 from streamydb.parser.compile import compile_records

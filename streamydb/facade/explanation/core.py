@@ -9,8 +9,8 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from streamydb import errors, limits
-from streamydb.facade.life.evidence import Evidence, Passing, ResolvedRecord, ResultRecord
-from streamydb.facade.life.group import ConflictGroup, group_of
+from streamydb.facade.explanation.evidence import Evidence, Passing, ResolvedRecord, ResultRecord
+from streamydb.facade.explanation.group import ConflictGroup, group_of
 from streamydb.kafka.digests import ShardDigests
 from streamydb.records import CONSTRAINTS_KEY, Check, Result, Transaction, decode, keys
 from streamydb.records.expiry import is_over
@@ -20,20 +20,9 @@ _EARLIER_THAN_CHECKS: Final = frozenset(
     {errors.VALUES_TOO_LARGE, errors.RANGE_TOO_LARGE, errors.INTERNAL}
 )
 _COMPARATORS: Final = (
-    "version",
-    "exists",
-    "eq",
-    "ne",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "range",
-    "count",
-    "count_le",
-    "count_ge",
-    "version_le",
-)
+    "version", "exists", "eq", "ne", "lt", "le", "gt", "ge", "range", "count", "count_le",
+    "count_ge", "version_le",
+)  # fmt: skip
 
 
 class MetValue(NamedTuple):
@@ -145,7 +134,6 @@ def explain(
     result: Result, evidence: Evidence, look: Look, may_read: Callable[[str], bool] | None = None
 ) -> TransactionHistory:
     """Put together what is known of the transaction that has a verdict (not that of a repetition).
-
     ``look``: shows the state right before it. ``may_read``: tells which keys may show its group;
     None: all.
     """
@@ -153,7 +141,13 @@ def explain(
     record = decode(evidence.raw) if evidence.raw is not None else None
     txn = record if isinstance(record, Transaction) else None
     touched = [] if txn is None else list(keys(txn))
-    state = _without_expired(result, look([*touched, CONSTRAINTS_KEY]))
+    # Leave out what had ended by its time: the removal counts as right before it.
+    before = look([*touched, CONSTRAINTS_KEY])
+    state = (
+        None
+        if before is None
+        else {key: met for key, met in before.items() if not is_over(met.value, result.ts_ms)}
+    )
     return TransactionHistory(
         id=result.id, appends=list(_appends(result, evidence)), order=_order(result, evidence),
         transaction=Raw(evidence.raw) if txn is not None and evidence.raw else NULL,
@@ -170,15 +164,6 @@ def explain(
         ],
         resolved=evidence.resolved, digests=evidence.digests, unknown=unknown,
     )  # fmt: skip
-
-
-def _without_expired(
-    result: Result, before: Mapping[str, MetValue] | None
-) -> Mapping[str, MetValue] | None:
-    """Leave out what had ended by its time: the removal counts as right before it."""
-    if before is None:
-        return None
-    return {key: met for key, met in before.items() if not is_over(met.value, result.ts_ms)}
 
 
 def _appends(result: Result, evidence: Evidence) -> Iterator[LogAppend]:
@@ -246,28 +231,7 @@ def _explained_keys(
     if not touched:
         unknown["met"] = "the record is no transaction, or is not in the log any more"
         return []
-    outputs = _values_in_outputs(result, evidence)
-    explained = []
-    for key in touched:
-        if state is not None:
-            value, version = state.get(key, MetValue(None, 0))
-            explained.append(
-                ExplainedKey(key=key, value=_raw(value), version=version, known="state")
-            )
-        elif key in outputs:
-            explained.append(outputs[key])
-        else:
-            explained.append(ExplainedKey(key=key, value=NULL, version=None, known="no"))
-    if state is None:
-        unknown["met"] = (
-            "the state right before it is not kept here; some values are told by its outputs (of "
-            "a key that had just ended, the value that ended), the others have known: no"
-        )
-    return explained
-
-
-def _values_in_outputs(result: Result, evidence: Evidence) -> dict[str, ExplainedKey]:
-    """The values that changes and failed checks tell; a change does not tell the version."""
+    # The values that changes and failed checks tell; a change does not tell the version.
     values = {
         each.key: ExplainedKey(
             key=each.key, value=each.change.before, version=None, known="changes"
@@ -279,7 +243,23 @@ def _values_in_outputs(result: Result, evidence: Evidence) -> dict[str, Explaine
             values[failed.key] = ExplainedKey(
                 key=failed.key, value=failed.value, version=failed.version, known="result"
             )
-    return values
+    explained = []
+    for key in touched:
+        if state is not None:
+            value, version = state.get(key, MetValue(None, 0))
+            explained.append(
+                ExplainedKey(key=key, value=_raw(value), version=version, known="state")
+            )
+        elif key in values:
+            explained.append(values[key])
+        else:
+            explained.append(ExplainedKey(key=key, value=NULL, version=None, known="no"))
+    if state is None:
+        unknown["met"] = (
+            "the state right before it is not kept here; some values are told by its outputs (of "
+            "a key that had just ended, the value that ended), the others have known: no"
+        )
+    return explained
 
 
 def _checks(result: Result, txn: Transaction) -> Iterator[CheckOutcome]:
@@ -322,9 +302,8 @@ def _raw(value: bytes | None) -> Raw:
 def visible_history(
     life: TransactionHistory, may_read: Callable[[str], bool]
 ) -> TransactionHistory:
-    """Hide what a client may not read: values, what was compared with them, other ids, digests.
-
-    A digest is of the whole state, so that it tells when a guess of a value is right.
+    """Hide what a client may not read: values, what was compared with them, other ids, digests. A
+    digest is of the whole state, so that it tells when a guess of a value is right.
     """
     if may_read(""):
         return life

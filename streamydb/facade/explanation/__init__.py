@@ -11,7 +11,7 @@ Nothing is guessed.
 
 from __future__ import annotations
 
-from streamydb.facade.life.core import TransactionHistory, explain, visible_history
-from streamydb.facade.life.evidence import Evidence
+from streamydb.facade.explanation.core import TransactionHistory, explain, visible_history
+from streamydb.facade.explanation.evidence import Evidence
 
 __all__ = ["Evidence", "TransactionHistory", "explain", "visible_history"]

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from streamydb import records
 from streamydb.errors import RecordError
-from streamydb.facade.life.evidence import (
+from streamydb.facade.explanation.evidence import (
     ChangeRecord,
     Evidence,
     FeedbackPlan,
@@ -32,13 +32,9 @@ from streamydb.records.expiry import is_removal
 
 PLAN_SHOWN_MAX: Final = 20_000
 """Transactions of a plan that are looked at; a group of a larger plan is not told."""
-PLAN_BYTES_SHOWN_MAX: Final = 16_777_216
-"""The same of the bytes of their records."""
-APPENDS_SHOWN_MAX: Final = 1_000
-"""Results with one id that are shown, the first ones."""
-
-_PART_S: Final = 3.0
-"""How long is looked for each part of a life."""
+PLAN_BYTES_SHOWN_MAX: Final = 16_777_216  # the same of the bytes of their records
+APPENDS_SHOWN_MAX: Final = 1_000  # results with one id that are shown, the first ones
+_PART_S: Final = 3.0  # how long is looked for each part of a life
 _BEFORE_MS: Final = 3_000
 """Outputs of one micro-batch are written within this time of each other, and after the append."""
 _LOOK_BACK: Final = 500
@@ -48,9 +44,8 @@ _LATE: Final = "it was not found within the time for looking"
 
 
 def collect(connection: Mapping[str, str], database: str, result: records.Result) -> Evidence:
-    """Find what the topics have of a transaction with a verdict (not that of a repetition).
-
-    A topic that cannot be read is named in ``missing``.
+    """Find what the topics have of a transaction with a verdict (not that of a repetition). A topic
+    that cannot be read is named in ``missing``.
     """
     search = _Search(connection, database, result)
     looks = {
@@ -147,27 +142,24 @@ class _Search:
             for message in self._read(topic, own):
                 self.found.raw, self.found.append_ms = message.value(), message.timestamp()[1]
         if len(kept) > 1:
-            self._look_for_passing(topic, kept)
-
-    def _look_for_passing(self, topic: str, kept: Mapping[int, tuple[int, int]]) -> None:
-        """Find in each other partition the first record that can come after the transaction."""
-        time_ms = self._result.ts_ms
-        later = offsets_at(self._consumer, topic, time_ms + 1)
-        places = {
-            number: (max(low, later[number] - _LOOK_BACK), min(high, later[number] + 1))
-            for number, (low, high) in kept.items()
-        }
-        passed: dict[int, Passing] = {}
-        for message in self._read(topic, places):
-            number, stamp = message.partition(), message.timestamp()[1]
-            marker = records.decode_marker(message.value())
-            beyond = stamp if marker is None else max(stamp, marker.marker)
-            if beyond > time_ms and number not in passed:
-                passed[number] = Passing(number, message.offset(), stamp)
-        if len(passed) == len(kept):
-            self.found.passed = [passed[number] for number in sorted(passed)]
-        else:
-            self.missing("order", "not every partition's records around its time were found")
+            # Find in each other partition the first record that can come after the transaction.
+            time_ms = self._result.ts_ms
+            later = offsets_at(self._consumer, topic, time_ms + 1)
+            places = {
+                number: (max(low, later[number] - _LOOK_BACK), min(high, later[number] + 1))
+                for number, (low, high) in kept.items()
+            }
+            passed: dict[int, Passing] = {}
+            for message in self._read(topic, places):
+                number, stamp = message.partition(), message.timestamp()[1]
+                marker = records.decode_marker(message.value())
+                beyond = stamp if marker is None else max(stamp, marker.marker)
+                if beyond > time_ms and number not in passed:
+                    passed[number] = Passing(number, message.offset(), stamp)
+            if len(passed) == len(kept):
+                self.found.passed = [passed[number] for number in sorted(passed)]
+            else:
+                self.missing("order", "not every partition's records around its time were found")
 
     def look_for_changes(self) -> None:
         """Find what it wrote, and when everything up to it was written."""
@@ -224,10 +216,7 @@ class _Search:
             )  # fmt: skip
             return
         self.found.plan = FeedbackPlan(plan.number, plan.first, plan.last, plan.life)
-        self._look_for_members(self.found.plan)
-
-    def _look_for_members(self, plan: FeedbackPlan) -> None:
-        seqs = range(plan.first, plan.last + 1)
+        seqs = range(self.found.plan.first, self.found.plan.last + 1)
         if any(seq not in self._near for seq in seqs):
             self.missing("group", "the results of its plan are too many, or not there any more")
             return
@@ -238,8 +227,8 @@ class _Search:
             places[partition] = min(low, offset), max(high, offset + 1)
         members, left = [], PLAN_BYTES_SHOWN_MAX
         for message in self._read(self._names.transactions, places):
-            seq = at.get(LogPosition(message.partition(), message.offset()))
-            if seq is not None:
+            member = at.get(LogPosition(message.partition(), message.offset()))
+            if member is not None:
                 left -= len(message.value() or b"")
                 if left < 0:
                     bytes_max = PLAN_BYTES_SHOWN_MAX
@@ -249,9 +238,9 @@ class _Search:
                     return
                 record = records.decode(message.value())
                 txn = record if isinstance(record, records.Transaction) else None
-                members.append(PlanMember(seq, txn))
+                members.append(PlanMember(member, txn))
         if len(members) == len(seqs):
-            plan.members = sorted(members, key=lambda member: member.seq)
+            self.found.plan.members = sorted(members, key=lambda member: member.seq)
         else:
             self.missing("group", "some records of its plan are not in the log any more")
 

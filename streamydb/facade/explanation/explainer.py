@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from streamydb.errors import StreamyError
 from streamydb.facade.about import About
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.life.core import MetValue, TransactionHistory, explain
-from streamydb.facade.life.evidence import Evidence
-from streamydb.facade.ports import ReadModel
+from streamydb.facade.explanation.core import MetValue, TransactionHistory, explain
+from streamydb.facade.explanation.evidence import Evidence
+from streamydb.facade.ports import ServedModel
 from streamydb.facade.reads import in_thread
 from streamydb.facade.settings import FacadeSettings
 from streamydb.records import Result
@@ -26,7 +27,7 @@ _NO_KAFKA: Final = dict.fromkeys(
 class Explainer:
     """Finds the lives of transactions."""
 
-    def __init__(self, model: ReadModel, settings: FacadeSettings, about: About) -> None:
+    def __init__(self, model: ServedModel, settings: FacadeSettings, about: About) -> None:
         self._model = model
         self._about = about
         self._searches = Limiter(
@@ -48,11 +49,7 @@ class Explainer:
     def _life(self, result: Result, may_read: Callable[[str], bool] | None) -> TransactionHistory:
         find = self._about.evidence
         evidence = Evidence(missing=_NO_KAFKA) if find is None else find(result)
-
-        def look(keys: Sequence[str]) -> Mapping[str, MetValue] | None:
-            return self._state_before(result.seq, keys)
-
-        return explain(result, evidence, look, may_read)
+        return explain(result, evidence, partial(self._state_before, result.seq), may_read)
 
     def _state_before(self, seq: int, keys: Sequence[str]) -> Mapping[str, MetValue] | None:
         """Show keys right before a transaction; None if that snapshot is not kept."""

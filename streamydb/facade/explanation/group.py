@@ -18,14 +18,13 @@ from typing import TypeAlias
 import msgspec
 from msgspec import UNSET
 
-from streamydb.facade.life.evidence import PlanMember
+from streamydb.facade.explanation.evidence import PlanMember
 from streamydb.records import CONSTRAINTS_KEY, Transaction, keys
 
 MEMBERS_SHOWN = 100
 KEYS_SHOWN = 100
 
-_Span: TypeAlias = tuple[int, int]
-"""The numbers of written keys that lie side by side, half open."""
+_Span: TypeAlias = tuple[int, int]  # the numbers of written keys that lie side by side, half open
 
 
 class GroupMember(msgspec.Struct):
@@ -65,7 +64,6 @@ def group_of(
     may_read: Callable[[str], bool] | None = None,
 ) -> ConflictGroup:
     """Return the group of the transaction at a seq in its plan, whose members are in order.
-
     ``declared``: there were constraints before the plan; what writes after the first declaration
     reads them too. ``may_read``: only these keys connect transactions; None: all.
     """
@@ -116,8 +114,19 @@ class _Plan:
             for each, member in zip(named, members, strict=True)
         ]
         self.joined = _DisjointSets(len(members) + len(self._keys))
-        self._join_ids()
-        self._join_keys()
+        first: dict[str, int] = {}
+        for place, each in enumerate(self._members):
+            if each.txn is not None:
+                self.joined.join(place, first.setdefault(each.txn.id, place))
+        # Join each transaction with its spans, and the keys within a span with each other, once.
+        # `reached`: the sets of keys that are joined so far lie side by side, so from any key a
+        # later one that is not joined with it is found without passing those between.
+        base, reached = len(self._members), _Chains(len(self._keys))
+        for place, spans in enumerate(self._spans):
+            for begin, end in spans:
+                self.joined.join(place, base + begin)
+                for key in reached.up_to(begin, end):
+                    self.joined.join(base + key, base + key + 1)
 
     def shown(self, number: int, own: int) -> GroupMember:
         member = self._members[number]
@@ -135,25 +144,6 @@ class _Plan:
             first, last = bisect_left(self._keys, start), bisect_left(self._keys, end)
             if first < last:
                 yield first, last
-
-    def _join_ids(self) -> None:
-        first: dict[str, int] = {}
-        for place, each in enumerate(self._members):
-            if each.txn is not None:
-                self.joined.join(place, first.setdefault(each.txn.id, place))
-
-    def _join_keys(self) -> None:
-        """Join each transaction with its spans, and the keys within a span with each other, once.
-
-        ``reached``: the sets of keys that are joined so far lie side by side, so from any key a
-        later one that is not joined with it is found without passing those between.
-        """
-        base, reached = len(self._members), _Chains(len(self._keys))
-        for place, spans in enumerate(self._spans):
-            for first, end in spans:
-                self.joined.join(place, base + first)
-                for key in reached.up_to(first, end):
-                    self.joined.join(base + key, base + key + 1)
 
 
 class _Chains:
