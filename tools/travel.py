@@ -5,7 +5,7 @@ lists them.
 
 A stop is a file that the transfer enters on its way for the first time, by the function that is
 named. What a room is made with, the checks between rooms, the stores of a shard, its state, tables
-and messages (`columns`) and wire contracts (`records`) are no stops. Client and facade are traced
+and messages (`frames`) and wire contracts (`records`) are no stops. Client and facade are traced
 with a log in memory: what carries records to the broker and back (`kafka`) is no stop either.
 """
 
@@ -21,9 +21,9 @@ import msgspec
 import numpy as np
 
 import streamydb
-from streamydb.columns.plans import Life
-from streamydb.columns.readers import ToExecutor, ToShard
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.plans import Life
+from streamydb.frames.readers import ToExecutor, ToShard
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.parser.core import parse_feedback, parse_transactions
@@ -38,10 +38,10 @@ PAGE: Final = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- travel -->", "<!-- /travel -->"
 
 _PACKAGE: Final = str(Path(streamydb.__file__).parent) + "/"
-_APART: Final = ("columns", "records", "testing", "verify", "local", "kafka")
+_APART: Final = ("frames", "records", "testing", "verify", "local", "kafka")
 """Rooms whose files are no stops: tables and contracts, stand-ins for other machines."""
 
-_DATA: Final = ("checks", "id_rows", "idtable", "memory", "plan", "sizes", "state", "value_store")
+_DATA: Final = ("checks", "id_rows", "memory", "plan", "sizes", "state", "value_store")
 """Files that are no stops: states, stores and tables of a room, and checks."""
 
 _NETWORK: Final = "client/portal.py", "client/forks.py"

@@ -19,7 +19,7 @@ from streamydb.client.reads import check_bound, check_text, current_seq
 from streamydb.client.requests import Flow, perform
 from streamydb.client.session import Reconnecting, Session, is_seq
 from streamydb.records import canonical
-from streamydb.records.condition import condition, condition_form
+from streamydb.records.decoder import condition, condition_form
 from streamydb.records.emission import Emitted
 
 

@@ -26,7 +26,7 @@ from streamydb.facade.waiting import Shutdown
 from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.records import Change, ChangeName, Resolved, Transaction, change_name
-from streamydb.records.condition import condition, condition_form
+from streamydb.records.decoder import condition, condition_form
 from streamydb.records.expiry import is_removal
 from streamydb.records.formats import UNREADABLE
 from streamydb.txn_processor.comparisons import failed_checks

@@ -13,15 +13,14 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from streamydb.columns import characters as c
-from streamydb.columns.addresses import SPARE_BYTES, start_of
-from streamydb.columns.hashing import hash_bytes, hash_ragged
-from streamydb.columns.jit import kernel, leaf
-from streamydb.columns.json_tokens import text_end
-from streamydb.columns.private import SEED
-from streamydb.columns.table import Ragged, Texts
 from streamydb.errors import RecordError
 from streamydb.facade.ports import LogPosition
+from streamydb.frames import characters as c
+from streamydb.frames.addresses import SPARE_BYTES, start_of
+from streamydb.frames.hashing import SEED, hash_bytes, hash_ragged
+from streamydb.frames.jit import kernel, leaf
+from streamydb.frames.json_tokens import text_end
+from streamydb.frames.table import Ragged, Texts
 from streamydb.kafka.columns import RecordColumns
 from streamydb.read_model.json_values import value_end
 from streamydb.read_model.recognise import behind, counted

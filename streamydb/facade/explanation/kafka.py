@@ -11,7 +11,6 @@ import msgspec
 from msgspec import UNSET
 
 from streamydb import records
-from streamydb.columns.messages import Feedback, plan_of
 from streamydb.errors import RecordError
 from streamydb.facade.explanation.evidence import (
     ChangeRecord,
@@ -23,6 +22,7 @@ from streamydb.facade.explanation.evidence import (
     ResultRecord,
 )
 from streamydb.facade.ports import LogPosition
+from streamydb.frames.messages import Feedback, plan_of
 from streamydb.kafka.clients import FOLLOWING, reader
 from streamydb.kafka.digests import beside
 from streamydb.kafka.errors import KafkaException, KafkaUnavailableError
