@@ -23,10 +23,10 @@ import numpy.typing as npt
 
 from streamydb import limits
 from streamydb.columns.blobs import BlobStore
-from streamydb.columns.encoding import pack, unpack
 from streamydb.columns.table import Array, chunk_bounds
 from streamydb.columns.value_rows import Verdicts
 from streamydb.errors import InvariantViolation
+from streamydb.key_processor.held import put_table, table_of
 from streamydb.key_processor.id_rows import IdUse, UsedIds
 from streamydb.key_processor.idtable import IdTables, capacity_of, entries_of, insert, make, probe
 
@@ -233,11 +233,8 @@ class IdWindow:
         known = self._loaded.get(name)
         if isinstance(known, kind):
             return known
-        data = self._blobs.get(name)
-        if data is None:
-            raise InvariantViolation(f"the blob {name} is missing from the state")
-        found = kind.unflatten(unpack(data)[1])
-        self._keep(name, found, len(data))
+        found, size = table_of(self._blobs, name, kind)
+        self._keep(name, found, size)
         return found
 
     def _keep(self, name: str, table: UsedIds | Verdicts, size: int) -> None:
@@ -315,11 +312,10 @@ class IdWindow:
             table = table.take(np.argsort(table.seq, kind="stable"))
         name = f"{kind}/{self.state.next_blob}"
         self.state.next_blob += 1
-        data = pack(table.flatten())
-        self._blobs.put(name, data)
-        self._keep(name, table, len(data))
+        size = put_table(self._blobs, name, table)
+        self._keep(name, table, size)
         seqs = table.seq
-        runs.append(IdRun(name, len(table), int(seqs[0]), int(seqs[-1]), len(data)))
+        runs.append(IdRun(name, len(table), int(seqs[0]), int(seqs[-1]), size))
 
     def _expire(self, seq: int, ts: int) -> None:
         """Drop the blobs that no record after (seq, ts) asks for."""

@@ -41,6 +41,8 @@ class MemoryBlobs:
 class MemoryValues:
     """A value store in a dict."""
 
+    alone = False
+
     def __init__(self) -> None:
         """Begin empty."""
         self.data: dict[bytes, bytes] = {}
@@ -108,10 +110,9 @@ class MemoryValues:
 class MemoryIdTables:
     """Tables of ids in a dict."""
 
-    shared = True
-
-    def __init__(self) -> None:
-        """Begin without tables."""
+    def __init__(self, *, shared: bool = True) -> None:
+        """Begin without tables; ``shared``: see `IdTables`."""
+        self.shared = shared
         self.tables: dict[str, npt.NDArray[Any]] = {}
 
     def get(self, name: str) -> npt.NDArray[Any] | None:

@@ -97,6 +97,9 @@ class ShardValues:
         """
         if not len(writes):
             return
+        if self._store.alone:
+            self._apply_alone(writes)
+            return
         data = pack(writes.flatten())
         state, before = self.state, self._at
         reached = _behind(before, data)
@@ -116,6 +119,15 @@ class ShardValues:
         state.blobs.append(Blob(name, len(data), reached[0], reached[0], reached[1]))
         self._merge()
         checks.indexed(state.blobs, state.applied, state.digest)
+
+    def _apply_alone(self, writes: WrittenValues) -> None:
+        """Apply writes to a store that has the values alone: its position is a count."""
+        state, before = self.state, self._at
+        checks.written(writes.key, FileOrder.of(writes.key))
+        reached = (state.applied + 1, state.digest)
+        if not self._store.apply(before, reached, *items_of(writes)):
+            raise InvariantViolation("the only store of the values is not where the state is")
+        state.applied = reached[0]
 
     def describe(self, base: bytes) -> None:
         """Note in the file the base that its values are; a file that is elsewhere is left alone."""

@@ -30,7 +30,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -48,6 +47,7 @@ from streamydb.columns.value_rows import ValueRows, Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
 from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.feedback import refuse_to_wait
+from streamydb.key_processor.held import put_state
 from streamydb.key_processor.id_rows import HomeIds
 from streamydb.key_processor.idtable import IdTables
 from streamydb.key_processor.idwindow import IdWindow
@@ -111,7 +111,7 @@ class SingleShard:
 
         """
         self._cache = cache or ProcessCache()
-        self._meta = load_or_begin(SingleMeta, blobs.get("meta"), config, life.shape)
+        self._meta = load_or_begin(SingleMeta, blobs, config, life.shape)
         self._shard = shard
         self._blobs = blobs
         self._life = life
@@ -175,7 +175,7 @@ class SingleShard:
         emitted += self._resolve()
         meta.digests = self._digests.state
         meta.shape = self._life.shape
-        self._blobs.put("meta", msgspec.msgpack.encode(meta))
+        put_state(self._blobs, meta)
         return emitted
 
     def _sweep(self, sweep: Sweep) -> Iterator[Emitted[ToGatherer]]:
