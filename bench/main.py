@@ -482,6 +482,7 @@ def rest(
     peers: Annotated[
         bool, typer.Option("--peers/--no-peers", help="Compare with PostgreSQL and a constant.")
     ] = True,
+    gear: Gear = "both",
     seed: Seed = 1,
     folder: Folder = None,
     output: Output = None,
@@ -492,7 +493,8 @@ def rest(
         lambda phases: run_rest(
             RestOptions.sized(
                 quick=quick, keys=keys, seconds=seconds, value_bytes=value_bytes, mixed_rate=rate,
-                pairs=pairs, cases=cases, peers=peers, seed=seed, parent=folder,
+                pairs=pairs, cases=cases, peers=peers, gears=_gears(gear, 1), seed=seed,
+                parent=folder,
             ),
             phases,
         ),
