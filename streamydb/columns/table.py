@@ -103,6 +103,11 @@ class Ragged:
     def __getitem__(self, i: int) -> bytes:
         return self.data[self.offsets[i] : self.offsets[i + 1]].tobytes()
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of all texts."""
+        return int(self.offsets[-1] - self.offsets[0])
+
     def texts(self) -> Texts:
         return Texts(self.data, self.offsets)
 
@@ -188,10 +193,8 @@ class ColumnTable(msgspec.Struct, frozen=True, eq=False, rename=_STORED):
 
     def cast(self, table: type[Rows], **columns: Any) -> Rows:
         """The rows as another kind of table, whose fields are of here or among ``columns``."""
-        return table(*(
-            columns[name] if name in columns else getattr(self, name)
-            for name in table.__struct_fields__
-        ))  # fmt: skip
+        names = table.__struct_fields__
+        return table(*[columns[n] if n in columns else getattr(self, n) for n in names])
 
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:

@@ -55,14 +55,16 @@ def find_duplicates(
     last = ids.last_use(id0, id1, int(released.seq[0]) - 1)
     kind, of = np.zeros(len(own), np.uint8), np.zeros(len(own), np.int64)
     hit = np.flatnonzero(valid & ids.suspects(last, own.seq))
-    suspects = np.union1d(hit, _repeated(earlier, at_home))
+    inside = _repeated(earlier, at_home)
+    suspects = np.union1d(hit, inside) if len(inside) else hit
     if len(suspects):
         _resolve(suspects, own, ids, (last, refused), (kind, of))
     fresh = valid & (kind == NOT_A_DUPLICATE)
     kind[fresh] = refused[fresh]
     used = own.used(np.flatnonzero(valid & (kind == NOT_A_DUPLICATE)))
     again = np.flatnonzero(kind == WINDOW_DUPLICATE)
-    return Duplicates(kind, of, used, own.repeats(again, of, home.id))
+    repeats = own.repeats(again, of, home.id) if len(again) else RepeatedIds.none()
+    return Duplicates(kind, of, used, repeats)
 
 
 def _resolve(

@@ -267,6 +267,9 @@ def in_blocks(
     """A grant in pieces of at most some `BLOCK_BYTES_MAX` of keys, values and payloads, at least
     one; ranges in pieces of their own.
     """
+    if ranges is None and _is_one_block(txns, slots):
+        yield txns, slots, None
+        return
     counts, steps = txns.steps
     ends = np.concatenate([[0], np.cumsum(steps.operand.lengths())])
     rows = counts + txns.keys.counts
@@ -280,6 +283,15 @@ def in_blocks(
         yield (*part, None)
     for named in [] if ranges is None else blocks_of(ranges):
         yield txns.part(0, 0), slots.part(0, 0), named
+
+
+def _is_one_block(txns: GrantedTransactions, slots: SlotRows) -> bool:
+    """Return True if neither the transactions nor the slots have to be cut; most plans' have not."""
+    steps = txns.steps.rows
+    rows = len(steps) + len(txns.keys.rows)
+    home = txns.raw.bytes + steps.operand.bytes + _ROW_BYTES * rows
+    held = slots.text.bytes + slots.key.bytes + _ROW_BYTES * len(slots)
+    return max(home, held) <= limits.BLOCK_BYTES_MAX
 
 
 def _cut(sizes: Ints) -> list[tuple[int, int]]:

@@ -159,7 +159,9 @@ class IdWindow:
 
     def _remember(self, used: UsedIds, first: int) -> None:
         deadlines = used.deadline
-        if deadlines is not None:
+        if deadlines is not None and not deadlines.any():
+            used = used.undated()
+        elif deadlines is not None:
             numbers = np.where(deadlines > 0, deadlines // self.state.span_ms, -1)
             plain = used.undated()
             for number in np.unique(numbers[numbers >= 0]).tolist():
@@ -172,9 +174,10 @@ class IdWindow:
         if not len(used):
             return
         generations = used.seq // self.state.window
-        for g in np.unique(generations).tolist():
+        in_one = generations[0] == generations[-1]
+        for g in generations[:1].tolist() if in_one else np.unique(generations).tolist():
             table = self._generation(g, first - 1)
-            rows = used.take(np.flatnonzero(generations == g))
+            rows = used if in_one else used.take(np.flatnonzero(generations == g))
             insert(self._tables, f"g{g}", table, entries_of(rows))
         self._append(self.state.ids, "ids", used)
 
@@ -308,7 +311,7 @@ class IdWindow:
             merged.insert(0, self._load(last.name, type(rows)))
             self._blobs.delete(last.name)
         table = type(rows).concat(merged)
-        if np.any(np.diff(table.seq) < 0):
+        if (table.seq[1:] < table.seq[:-1]).any():
             table = table.take(np.argsort(table.seq, kind="stable"))
         name = f"{kind}/{self.state.next_blob}"
         self.state.next_blob += 1

@@ -56,6 +56,8 @@ def result_rows(
 
 def _at(texts: dict[int, bytes], rows: Ints) -> Ragged:
     """The texts of the positions ``rows``, empty where there is none."""
+    if not texts:
+        return Ragged.empty(len(rows))
     known = np.fromiter(texts, np.int64, len(texts))
     chosen = np.flatnonzero(np.isin(rows, known))
     found = Ragged.of([texts[i] for i in rows[chosen].tolist()])
