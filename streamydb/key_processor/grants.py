@@ -93,7 +93,7 @@ class Granter:
     def read(self, released: ReleasedRecords, planned: PlannedRecords) -> OwnSlots:
         """Return the slots of a plan that live here."""
         plan, keys = planned.plan, released.keys.rows
-        owned = np.flatnonzero(keys.hash[plan.first] % np.uint64(self.shards) == self.shard)
+        owned = (keys.hash[plan.first] % np.uint64(self.shards) == self.shard).nonzero()[0]
         texts = keys.key.take(plan.first[owned])
         if len(released) == 1 and self._is_too_much(texts, int(released.ts_ms[0])):
             system = only_system(texts, lambda rows: self.values.read(texts.take(rows)))
@@ -125,7 +125,7 @@ class Granter:
         ``timeline``: of the plan, if keys may end in it. ``bytes_max``: of ranges, about.
         """
         plan = planned.plan
-        at_home = np.flatnonzero(released.home.counts == 1)
+        at_home = (released.home.counts == 1).nonzero()[0]
         duplicates = find_duplicates(released, at_home, planned.earlier, self.ids)
         txns = _transactions(released, plan, at_home, duplicates)
         rows = _slot_rows(released, plan, slots, ends=timeline is not None)

@@ -142,6 +142,11 @@ class ShardValues:
 
     def read_within(self, keys: Ragged, bytes_max: int | None) -> ValueRows | None:
         """As `read`; None when the values have more than ``bytes_max`` bytes in all."""
+        if len(keys) <= _LOADED_KEYS_MIN:
+            few = self._loaded(keys.tolist())
+            items = Ragged.of([value or b"" for value in few])
+            fits = bytes_max is None or items.bytes - HEAD_BYTES * len(few) <= bytes_max
+            return decoded(items) if fits else None
         order = FileOrder.of(keys).rows
         names = keys.take(order).tolist()
         parts, total, start, count = [], 0, 0, _LOADED_KEYS_MIN

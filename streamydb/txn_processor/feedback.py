@@ -90,7 +90,7 @@ def _cuts(sizes: Ints, bytes_max: int) -> list[Ints]:
 
 def _final_writes(outcome: ExecutionOutcome) -> tuple[WrittenValues, Ints]:
     """The last value of every slot that was written, and the shard that owns it."""
-    dirty = np.flatnonzero(outcome.slots["dirty"])
+    dirty = outcome.slots["dirty"].nonzero()[0]
     slots = outcome.slots[dirty]
     opaque = slots["tag"] >= p.OPAQUE
     texts = Ragged.empty(len(dirty))

@@ -333,9 +333,7 @@ class RealTimeShard:
         return True
 
     def _state(self) -> ShardState:
-        return load_or_begin(
-            ShardState, self._blobs, self._around.config, self._around.life.shape
-        )
+        return load_or_begin(ShardState, self._blobs, self._around.config, self._around.life.shape)
 
 
 def _used(table: CompiledRecords, opened: OpenBase) -> Ints:
