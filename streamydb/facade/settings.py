@@ -79,10 +79,10 @@ class FacadeSettings(BaseSettings):
     header_bytes_max: int = Field(default=16_384, ge=256, description="Bytes of all headers.")
     target_bytes_max: int = Field(default=8_192, ge=256, description="Bytes of path and query.")
     stream_bytes_max: int = Field(
-        default=33_554_432, ge=1, description="Bytes of changes kept for readers, and of streams."
+        default=16_777_216, ge=1, description="Bytes of changes kept for readers, and of streams."
     )
     results_bytes_max: int = Field(
-        default=67_108_864, ge=1, description="Bytes of results kept for later questions."
+        default=16_777_216, ge=1, description="Bytes of results kept for later questions."
     )
     pending_max: int = Field(
         default=100_000, ge=1, description="Ids whose place in the log is kept."
@@ -154,7 +154,6 @@ class FacadeSettings(BaseSettings):
 
     @property
     def on_loopback(self) -> bool:
-        """True if only this machine can reach the facade."""
         if self.host == "localhost":
             return True
         try:

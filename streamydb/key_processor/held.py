@@ -10,13 +10,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.table import ColumnTable
 from streamydb.errors import InvariantViolation
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.encoding import pack, unpack
+from streamydb.frames.table import ColumnTable
 from streamydb.key_processor.memory import MemoryBlobs
-
-__all__ = ["META", "HeldBlobs", "put_state", "put_table", "table_of"]
 
 META = "meta"
 """The name of the blob of a shard's state."""
@@ -32,7 +30,6 @@ class HeldBlobs(MemoryBlobs):
     """
 
     def __init__(self) -> None:
-        """Begin empty."""
         super().__init__()
         self.held: dict[str, Any] = {}
 

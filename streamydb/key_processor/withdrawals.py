@@ -15,17 +15,15 @@ from typing import Final
 
 import numpy as np
 
-from streamydb.columns import program as p
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.plans import OpenPlan, PlanShape
-from streamydb.columns.record_rows import ReleasedRecords, TimedRecords
+from streamydb.frames import program as p
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.plans import OpenPlan, PlanShape
+from streamydb.frames.record_rows import ReleasedRecords, TimedRecords
 from streamydb.key_processor.held import put_table, table_of
 from streamydb.key_processor.id_rows import UsedIds
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.state import ShardState
 from streamydb.sorter.core import KeyedEventTimeSorter
-
-__all__ = ["KeptPlan", "Withdrawals", "makes_max", "may_be_too_much"]
 
 _RECORDS: Final = "plan/records"
 _IDS: Final = "plan/ids"
@@ -90,7 +88,6 @@ class KeptPlan:
     """
 
     def __init__(self, blobs: BlobStore) -> None:
-        """Keep it in ``blobs``."""
         self._blobs = blobs
 
     def keep(self, released: ReleasedRecords, used: UsedIds) -> None:

@@ -6,8 +6,8 @@ the daemon does it once, and all of them share what is loaded. Spark is told of 
 
 Spark starts its daemon by a command, but only when it needs the first worker. So the process that
 starts Spark starts an early daemon before (`EarlyDaemon`), which loads while Spark's JVM boots.
-Spark's command then gives its pipes, arguments and environment to the early daemon, and waits for
-its end: Spark would close the pipes if the command ended.
+Spark's command then gives its pipes, arguments and environment to a fork of the early daemon, and
+waits for its end: Spark would close the pipes if the command ended.
 
 Nothing that is loaded may start a thread, as a fork has only the thread that forks. What fails here
 is left to the workers, who load for themselves what they lack, and tell of it.
@@ -21,6 +21,7 @@ import json
 import os
 import selectors
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -42,8 +43,7 @@ _NICENESS: Final = 10
 _LOOK_S: Final = 0.001
 _DONE: Final = b"1"
 _FAILED: Final = b"0"
-_END: Final = b"\n"
-"""The end of a message; JSON on one line has none."""
+_END: Final = b"\n"  # the end of a message; JSON on one line has none
 _PIPES: Final = (0, 1, 2)
 _FILES_MAX: Final = 65_536
 """A worker maps a file for each table of ids: with the longest deadlines some 200 a shard."""
@@ -146,10 +146,13 @@ def _manage() -> None:
 
 
 def _serve_early(listener: socket.socket, folder: Path) -> None:
-    """Load, then take the place of the daemon that Spark starts; end if either ends before.
+    """Load, then fork a daemon for each one that Spark starts; end with who has started us.
 
-    If it has compiled kernels, it begins anew, as what a compiler keeps would be in each worker.
+    Spark has a daemon for each environment of its functions, and so one for each gear: what is
+    loaded is in memory once. If this process has compiled kernels, it begins anew, as what a
+    compiler keeps would be in each worker.
     """
+    own = os.getpid()
     try:
         loaded = _loads_aside()
         if loaded is _Loading.COMPILED:
@@ -158,15 +161,35 @@ def _serve_early(listener: socket.socket, folder: Path) -> None:
             os.write(sys.stdout.fileno(), _FAILED if loaded is _Loading.FAILED else _DONE)
         except BrokenPipeError:
             return  # who has started us was killed
-        with selectors.DefaultSelector() as selector:
-            for waited in (sys.stdin, listener):
-                selector.register(waited, selectors.EVENT_READ)
-            if any(key.fileobj is sys.stdin for key, _ in selector.select()):
-                return
-        channel, _ = listener.accept()
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a daemon's end
+        channel = _forked(listener)
     finally:
-        listener.close()
-        shutil.rmtree(folder, ignore_errors=True)
+        if os.getpid() == own:
+            shutil.rmtree(folder, ignore_errors=True)
+    if channel is not None:
+        _take_place(channel)
+
+
+def _forked(listener: socket.socket) -> socket.socket | None:
+    """Fork for each command of Spark that connects; return its connection in the fork.
+
+    Return None when whoever has started this process has ended.
+    """
+    with listener, selectors.DefaultSelector() as selector:
+        for waited in (sys.stdin, listener):
+            selector.register(waited, selectors.EVENT_READ)
+        while all(key.fileobj is not sys.stdin for key, _ in selector.select()):
+            channel, _ = listener.accept()
+            if os.fork() == 0:
+                return channel
+            channel.close()
+    return None
+
+
+def _take_place(channel: socket.socket) -> None:
+    """Be the daemon that Spark has started, with what its command has sent: its pipes, arguments
+    and environment.
+    """
     _, pipes, _, _ = socket.recv_fds(channel, len(_DONE), len(_PIPES))
     with channel.makefile("rb") as stream:
         message = stream.read()
@@ -202,21 +225,15 @@ def _hand_over(address: str) -> bool:
         except OSError:
             return False
         if taken:
-            _wait_for_end(channel)
+            # Wait until the daemon that was started early has ended: nothing else comes. A program
+            # that copies its input to its output does that with a tenth of the memory.
+            copies = shutil.which("cat")
+            if copies is not None:
+                os.dup2(channel.fileno(), sys.stdin.fileno())
+                os.execv(copies, [copies])  # noqa: S606 - a tool of the system
+            with suppress(OSError):
+                channel.recv(len(_DONE))
         return taken
-
-
-def _wait_for_end(channel: socket.socket) -> None:
-    """Wait until the daemon that was started early has ended: nothing else comes.
-
-    A program that copies its input to its output does that as well, with a tenth of the memory.
-    """
-    copies = shutil.which("cat")
-    if copies is not None:
-        os.dup2(channel.fileno(), sys.stdin.fileno())
-        os.execv(copies, [copies])  # noqa: S606 - a tool of the system
-    with suppress(OSError):
-        channel.recv(len(_DONE))
 
 
 def main() -> None:

@@ -16,13 +16,13 @@ import psutil
 import streamydb
 from streamydb.pipeline.daemon import EarlyDaemon
 
-__all__ = ["Asked", "DaemonEndedError", "asked", "gone", "process_of"]
+__all__ = ["Asked", "DaemonEndedError", "asked", "gone", "leave", "process_of"]
 
 _PROBE = """
 import os
 
 def main(infile, outfile):
-    outfile.write(os.environb[b"OF_SPARK"])
+    outfile.write(b"%b %b" % (os.environb[b"OF_SPARK"], os.environb.get(b"SPARK_BUFFER_SIZE", b"")))
 """
 """Stands in for Spark's side of a worker: it tells what is in its environment."""
 
@@ -32,7 +32,11 @@ class DaemonEndedError(Exception):
 
 
 class Asked:
-    """The daemon that Spark has started, asked as Spark asks it."""
+    """The daemon that Spark has started, asked as Spark asks it.
+
+    Attributes:
+        buffer_size: Spark's setting, as the environment of the last worker has it.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Start it."""
@@ -49,6 +53,7 @@ class Asked:
             env={**os.environ, **given}, cwd=Path(streamydb.__file__).parents[1],
         )  # fmt: skip
         self._channels: list[socket.socket] = []
+        self.buffer_size = ""
 
     def worker(self) -> psutil.Process:
         """Ask for a worker, which lives until this has ended.
@@ -68,8 +73,18 @@ class Asked:
             raise DaemonEndedError from error
         if not pid or not told:
             raise DaemonEndedError
-        assert told == b"as Spark has it: \xff"
+        of_spark, _, size = told.rpartition(b" ")
+        assert of_spark == b"as Spark has it: \xff"
+        self.buffer_size = size.decode()
         return psutil.Process(pid)
+
+    def origin(self, worker: psutil.Process) -> int:
+        """The process that has loaded for a worker: this one, or the early daemon, of which the
+        worker's daemon is a fork.
+        """
+        daemon = worker.parent()
+        assert daemon is not None
+        return daemon.pid if daemon.pid == self.process.pid else daemon.ppid()
 
     def end(self) -> str:
         """End it as Spark does; what it said."""
@@ -88,6 +103,12 @@ def asked() -> Iterator[Asked]:
             yield found
         finally:
             found.end()
+
+
+def leave(early: EarlyDaemon) -> None:
+    """Have an early daemon see that who started it has ended."""
+    assert early._process.stdin is not None
+    early._process.stdin.close()
 
 
 def process_of(early: EarlyDaemon) -> psutil.Process:

@@ -18,7 +18,7 @@ from pyspark import daemon as spark
 from streamydb.pipeline import daemon
 from streamydb.pipeline.daemon import EarlyDaemon
 from streamydb.testing.database import wait_for
-from tests.support.daemons import asked, gone, process_of
+from tests.support.daemons import asked, gone, leave, process_of
 
 LOADED = """
 import os, sys
@@ -62,47 +62,66 @@ def test_the_early_daemon_takes_the_place_of_the_one_that_spark_starts() -> None
     with asked() as sparks:
         worker = sparks.worker()
         assert early.loaded()
-        taken = process_of(early)
-        assert worker.ppid() == taken.pid
-        assert not folder.exists()
+        loaded, daemon = process_of(early), psutil.Process(worker.ppid())
+        assert daemon.ppid() == loaded.pid
         assert sparks.process.poll() is None  # Spark closes the pipes of a daemon that has ended
         assert sparks.end() == ""
-        wait_for(lambda: gone(taken) and gone(worker), "the end of both", 30)
+        wait_for(lambda: gone(daemon) and gone(worker), "the end of both", 30)
+        assert not gone(loaded)
+    leave(early)
+    wait_for(lambda: gone(loaded) and not folder.exists(), "its end", 30)
+
+
+def test_each_daemon_of_spark_is_a_fork_of_the_early_one_with_an_environment_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark starts a daemon for each environment; what is loaded is in memory once."""
+    early = EarlyDaemon(sys.executable)
+    told = []
+    with ExitStack() as daemons:
+        for size in ("64", "65536", "128"):
+            monkeypatch.setenv("SPARK_BUFFER_SIZE", size)
+            sparks = daemons.enter_context(asked())
+            worker = sparks.worker()
+            assert sparks.origin(worker) == process_of(early).pid
+            told.append((worker.ppid(), sparks.buffer_size))
+        assert [size for _, size in told] == ["64", "65536", "128"]
+        assert len({daemon for daemon, _ in told}) == len(told)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_spark_gets_a_daemon_though_the_early_one_was_killed(moment: str) -> None:
     early = EarlyDaemon(sys.executable)
-    taken = process_of(early)
     with asked() as sparks:
         if moment == "before":
-            taken.kill()
-            assert sparks.worker().ppid() == sparks.process.pid
+            process_of(early).kill()
+            assert sparks.origin(sparks.worker()) == sparks.process.pid
             assert not early.loaded()
         else:
             worker = sparks.worker()
+            daemon = psutil.Process(worker.ppid())
             worker.kill()
-            taken.kill()
+            daemon.kill()
             assert sparks.process.wait(60) == 0  # Spark starts another one then
     with asked() as sparks:
-        assert sparks.worker().ppid() == sparks.process.pid
+        loaded = sparks.process if moment == "before" else process_of(early)
+        assert sparks.origin(sparks.worker()) == loaded.pid
 
 
 @pytest.mark.parametrize("sent", [None, b"", b'{"environ": {"A"'])
 def test_the_command_of_spark_is_killed_while_it_hands_over(
     sent: bytes | None, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The early daemon ends, as it has half of a place, and the next command is a daemon itself."""
+    """The fork ends, as it has half of a place, and the next command gets another one."""
     early = EarlyDaemon(sys.executable)
     with socket.socket(socket.AF_UNIX) as command:
         command.connect(os.environ["STREAMYDB_DAEMON_SOCKET"])
         if sent is not None:
             socket.send_fds(command, [b"1"], (0, 1, 2))
             command.sendall(sent)
-    taken = process_of(early)
-    wait_for(lambda: gone(taken), "its end", 60)
     with asked() as sparks:
-        assert sparks.worker().ppid() == sparks.process.pid
+        assert sparks.origin(sparks.worker()) == process_of(early).pid
+    wait_for(lambda: not process_of(early).children(), "the end of the forks", 60)
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -115,7 +134,7 @@ def test_many_open_files_of_who_starts_it_do_no_harm() -> None:
             open_files.enter_context(Path(os.devnull).open())
         early = EarlyDaemon(sys.executable)
     with asked() as sparks:
-        assert sparks.worker().ppid() == process_of(early).pid
+        assert sparks.origin(sparks.worker()) == process_of(early).pid
 
 
 def test_workers_may_open_as_many_files_as_the_machine_lets_them() -> None:
@@ -127,7 +146,7 @@ def test_workers_may_open_as_many_files_as_the_machine_lets_them() -> None:
         early = EarlyDaemon(sys.executable)
     with asked() as sparks:
         worker = sparks.worker()
-        assert worker.ppid() == process_of(early).pid
+        assert sparks.origin(worker) == process_of(early).pid
         assert worker.rlimit(resource.RLIMIT_NOFILE)[0] == min(hard, 65_536)
 
 
@@ -160,7 +179,7 @@ def test_one_that_cannot_load_says_so(
     early = EarlyDaemon(sys.executable)
     assert not early.loaded()
     with asked() as sparks:
-        assert sparks.worker().ppid() == process_of(early).pid
+        assert sparks.origin(sparks.worker()) == process_of(early).pid
     assert "the Python workers load for themselves: no numba" in capfd.readouterr().err
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from streamydb.pipeline.daemon import EarlyDaemon
 from streamydb.testing.database import wait_for
-from tests.support.daemons import DaemonEndedError, asked, gone, process_of
+from tests.support.daemons import DaemonEndedError, asked, gone, leave, process_of
 from tests.support.seeds import seeds
 
 SPAN_S = 0.6
@@ -46,14 +46,14 @@ def test_spark_gets_workers_whatever_is_killed(
             killer.join()
             assert sparks.process.wait(60) in (0, -9)  # it never hangs: Spark sees it end
         else:
-            parent = served.ppid()
+            loaded = sparks.origin(served)
             killer.join()
-            # It has another parent if its own was killed between these two lines.
-            assert parent in (started_early.pid, sparks.process.pid) or victim.wait(60) == -9
+            # Its daemon has another parent if the early one was killed between these two lines.
+            assert loaded in (started_early.pid, sparks.process.pid) or victim.wait(60) == -9
     with asked() as again:
         last = again.worker()
-        assert last.ppid() in (started_early.pid, again.process.pid)
-        if last.ppid() != started_early.pid:
-            wait_for(lambda: gone(started_early), "the end of the early daemon", 30)
+        loaded = again.process if victim is early._process else started_early
+        assert again.origin(last) == loaded.pid
         assert "Traceback" not in again.end() + capfd.readouterr().err
+    leave(early)
     wait_for(lambda: gone(last) and gone(started_early), "the end of all", 30)
