@@ -7,7 +7,7 @@ import shutil
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from streamydb.cli.front import Front
     from streamydb.cli.phases import Phase, Phases
+    from streamydb.local.fork_server import ForkServer
     from streamydb.local.jars import FetchProgress
     from streamydb.records import Result
 
@@ -45,6 +46,13 @@ SMALL = "--small"
 """The option of a pipeline that takes little memory."""
 
 _SECOND = "With --second this command starts one all the same"
+
+_OF_PIPELINE = ("streamydb.pipeline.daemon:preload", "streamydb.pipeline.main")
+_OF_ALL = (
+    *_OF_PIPELINE, "streamydb.read_model.warmup:warm_up", "streamydb.read_model.service",
+    "streamydb.facade.app", "streamydb.facade.server", "streamydb.facade.connections",
+)  # fmt: skip
+"""What the processes of a database need, for the server that forks them."""
 
 Grouping = Annotated[
     str | None, typer.Option("--grouping", help="planner or single; as created (default: planner).")
@@ -68,6 +76,24 @@ HttpPort = Annotated[
         max=65535,
     ),
 ]
+
+
+class _Start(NamedTuple):
+    """The way in which a database is to be started.
+
+    Attributes:
+        master: Spark's.
+        timeout_s: how long the pipeline may take to be ready.
+        sync: the durability that is wished for.
+        front: the facade that is to be served, if any.
+        small: with little memory.
+    """
+
+    master: str
+    timeout_s: float
+    sync: bool | None
+    front: Front | None
+    small: bool
 
 
 def up(
@@ -102,6 +128,7 @@ def up(
     from streamydb.cli.front import front_of
     from streamydb.cli.phases import Phases
     from streamydb.cli.undone import undone_if_interrupted
+    from streamydb.local.fork_server import ForkServer
 
     def looked_up() -> tuple[Target, Front | None]:
         target = find_target(
@@ -126,10 +153,13 @@ def up(
                 return
             if not second:
                 refuse_second(target)
-            _fetch_jars(target, phases)
-            start_broker(target, port, phases, small=small)
+            start = _Start(master, timeout, sync, front, takes_little(small))
+            with ForkServer(_OF_PIPELINE if front is None else _OF_ALL) as forks:
+                _fetch_jars(target, phases)
+                start_broker(target, port, phases, small=small)
+                with _stopped_if_it_fails(target, phases):
+                    _start_pipeline(target, start, phases, forks)
             with _stopped_if_it_fails(target, phases):
-                _start_pipeline(target, master, timeout, phases, sync, front, small=small)
                 first = _first_transaction(target, phases)
             _go_on(target, front, phases, None, connect=connect)
     _tell_started(target, first, json)
@@ -309,16 +339,7 @@ def start_broker(
         phase.outcome = start_detached(settings.home, port=port, heap_mb=heap_mb).bootstrap
 
 
-def _start_pipeline(
-    target: Target,
-    master: str,
-    timeout_s: float,
-    phases: Phases,
-    sync: bool | None,
-    front: Front | None,
-    *,
-    small: bool | None,
-) -> None:
+def _start_pipeline(target: Target, start: _Start, phases: Phases, forks: ForkServer) -> None:
     """Create the topics and start the pipeline unless it is on its way already; wait for it.
 
     What reads the database begins meanwhile.
@@ -327,14 +348,16 @@ def _start_pipeline(
     from streamydb.cli.launch import start_pipeline, wait_until_ready
 
     with phases.phase("Topics") as phase:
-        phase.outcome = ", ".join(create_database(target, sync)[0].all())
+        phase.outcome = ", ".join(create_database(target, start.sync)[0].all())
     with phases.phase("Pipeline") as phase:
+        phase.note("loading what its processes share (compiling kernels, the first time)")
         if target.place.pipeline() is None:
-            start_pipeline(target, master, [SMALL] if takes_little(small) else [])
-        if front is not None:
-            begin_front(target, front)
-        status = wait_until_ready(target, timeout_s, phase)
-        phase.outcome = f"running on Spark {master}, process {status.pid}"
+            start_pipeline(target, start.master, [SMALL] if start.small else [], forks)
+        if start.front is not None:
+            begin_front(target, start.front, forks)
+        forks.close()
+        status = wait_until_ready(target, start.timeout_s, phase)
+        phase.outcome = f"running on Spark {start.master}, process {status.pid}"
 
 
 @contextmanager
