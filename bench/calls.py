@@ -18,9 +18,9 @@ import numpy as np
 from bench.literature.driver import module_file
 from bench.literature.tpcc_inputs import FULL_MIX, TWO, Inputs
 from bench.literature.tpcc_rows import Population, Scale
-from streamydb.columns.plans import Life
-from streamydb.columns.readers import TO_SHARD
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.plans import Life
+from streamydb.frames.readers import TO_SHARD
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.key_processor.value_store import ValueStore

@@ -48,6 +48,9 @@ WarmUpSeconds = Annotated[
 ]
 CountedSeconds = Annotated[float, typer.Option("--seconds", min=1, help="Seconds that count.")]
 Theta = Annotated[float, typer.Option("--theta", min=0, help="Exponent of the Zipf distribution.")]
+Gear = Annotated[
+    str, typer.Option("--gear", help="micro-batch, or both: of a pipeline with two gears.")
+]
 CopyLimit = Annotated[bool, typer.Option("--copy-limit/--no-copy-limit", help="Measure it too.")]
 Replication = Annotated[
     int,

@@ -258,6 +258,7 @@ class Run:
             "peak_rss_mb": round(self.engine.memory.peak_mb, 1),
             "state_mb": round(self.engine.state_mb(), 1),
             "shards": options.shards,
+            "gears": "both" if options.gears else "micro-batch",
             **options.copies.facts(),
             "cores": cores(),
             "transactions": options.transactions,

@@ -10,9 +10,9 @@ import time
 
 import numpy as np
 
-from streamydb.columns import program as p
-from streamydb.columns.digest import write_deltas
-from streamydb.columns.table import Ragged
+from streamydb.frames import program as p
+from streamydb.frames.digest import write_deltas
+from streamydb.frames.table import Ragged
 
 _TRANSFERS = 100_000
 _ROUNDS = 60

@@ -13,18 +13,18 @@ from typing import Any, Final
 import numpy as np
 
 from bench.engine import cores
-from streamydb.columns.plans import Life
-from streamydb.columns.readers import TO_EXECUTOR, TO_SHARD
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Ragged, chunk_bounds
+from streamydb.frames.plans import Life
+from streamydb.frames.readers import TO_EXECUTOR, TO_SHARD
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.table import Ragged, chunk_bounds
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.key_processor.process_cache import ProcessCache
 from streamydb.local.shard_files import LmdbValues
 from streamydb.parser.core import Routed, parse_feedback, parse_transactions
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.blocks import open_output, output_block
 from streamydb.txn_processor.core import TransactionProcessor
+from streamydb.txn_processor.outputs import open_output, output_block
 
 __all__ = ["EXECUTE", "FORMAT", "PARSE", "STAGES", "STEP", "InMemory", "Times"]
 

@@ -20,6 +20,7 @@ from bench.command import (
     CountedSeconds,
     Distribution,
     Folder,
+    Gear,
     Json,
     KeysSeries,
     LatencySeconds,
@@ -105,6 +106,13 @@ def _numbers(text: str, what: str, least: int) -> list[int]:
     return found
 
 
+def _gears(gear: str, shards: int) -> bool:
+    both = named(gear, ("micro-batch", "both")) == ("both",)
+    if both and shards > 1:
+        raise typer.BadParameter("a database of several shards has one gear")
+    return both
+
+
 @app.command()
 def bank(
     *,
@@ -128,6 +136,7 @@ def bank(
     beside: BesidePeer = None,
     connections: Connections = "1,4,16,64",
     beside_seconds: BesideSeconds = 5.0,
+    gear: Gear = "micro-batch",
     copy_limit: CopyLimit = True,
     seed: Seed = 1,
     folder: Folder = None,
@@ -140,7 +149,7 @@ def bank(
         warm_up_transactions=warm_up_transactions or transactions, theta=theta, plan_limit=plan,
         distributions=named(distribution, DISTRIBUTIONS), max_offsets=_most(max_offsets, shards),
         latency_rate=rate, latency_s=seconds, copy_limit=copy_limit, seed=seed, parent=folder,
-        copies=copies_of(replication, sync=sync),
+        copies=copies_of(replication, sync=sync), gears=_gears(gear, shards),
     )  # fmt: skip
     if beside is not None and (keys_series or sustain):
         raise typer.BadParameter("--beside measures neither --keys-series nor --sustain")
@@ -179,9 +188,7 @@ def latency(
     max_offsets: MaxOffsets = None,
     sync: Synced = False,
     replication: Replication = 1,
-    gear: Annotated[
-        str, typer.Option("--gear", help="both: while the real-time gear leads.")
-    ] = "micro-batch",
+    gear: Gear = "micro-batch",
     copy_limit: CopyLimit = True,
     beside: Annotated[
         int | None,
@@ -202,9 +209,9 @@ def latency(
 
     A backlog and the copy limit are measured afterwards.
     """
-    gears = named(gear, ("micro-batch", "both")) == ("both",)
-    if gears and (shards > 1 or beside is not None):
-        raise typer.BadParameter("--gear both: of one shard, and without --beside")
+    gears = _gears(gear, shards)
+    if gears and beside is not None:
+        raise typer.BadParameter("--beside measures pipelines of one gear")
     copies = copies_of(replication, sync=sync)
     if beside is not None:
         both = BesideOptions(
@@ -256,9 +263,7 @@ def recovery(
     turns: Annotated[int, typer.Option("--turns", min=1, help="Of each kind.")] = 10,
     rate: Rate = 50.0,
     shards: Shards = 1,
-    gear: Annotated[
-        str, typer.Option("--gear", help="both: of a pipeline with two gears.")
-    ] = "micro-batch",
+    gear: Gear = "micro-batch",
     kinds: Annotated[
         str,
         typer.Option(
@@ -274,9 +279,7 @@ def recovery(
     json: Json = False,
 ) -> None:
     """How long clients get no verdict: after SIGKILL, with a standby, in a planned hand-over."""
-    gears = named(gear, ("micro-batch", "both")) == ("both",)
-    if gears and shards > 1:
-        raise typer.BadParameter("a database of several shards has one gear")
+    gears = _gears(gear, shards)
     options = RecoveryOptions(
         turns=turns, rate=rate, settle_s=settle, shards=shards, gears=gears,
         kinds=named(kinds, GEAR_KINDS if gears else RECOVERY_KINDS), parent=folder,
@@ -479,6 +482,7 @@ def rest(
     peers: Annotated[
         bool, typer.Option("--peers/--no-peers", help="Compare with PostgreSQL and a constant.")
     ] = True,
+    gear: Gear = "both",
     seed: Seed = 1,
     folder: Folder = None,
     output: Output = None,
@@ -489,7 +493,8 @@ def rest(
         lambda phases: run_rest(
             RestOptions.sized(
                 quick=quick, keys=keys, seconds=seconds, value_bytes=value_bytes, mixed_rate=rate,
-                pairs=pairs, cases=cases, peers=peers, seed=seed, parent=folder,
+                pairs=pairs, cases=cases, peers=peers, gears=_gears(gear, 1), seed=seed,
+                parent=folder,
             ),
             phases,
         ),

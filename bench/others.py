@@ -44,7 +44,6 @@ def latency(options: LatencyOptions, phases: Phases) -> dict[str, Any]:
         limit = run.copy_limit(first, workload.changes_each)
         return {
             "benchmark": "latency",
-            "gears": "both" if options.gears else "micro-batch",
             **run.facts(limit, median_rate(rates)),
             "latency_ms": latency_ms,
             "offered_per_s": options.latency_rate,

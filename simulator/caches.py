@@ -18,19 +18,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from streamydb.columns.blobs import Position
-from streamydb.columns.protocol import Message
-from streamydb.columns.scans import Scan
-from streamydb.key_processor.idtable import IdTables
+from streamydb.frames.blobs import KeyScan, Position
+from streamydb.frames.protocol import Message
+from streamydb.key_processor.id_rows import IdTables
 from streamydb.key_processor.memory import MemoryIdTables, MemoryValues
-from streamydb.key_processor.state import Emitted
+from streamydb.key_processor.state import ShardOutput
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.key_processor.values import Overtaken
 from streamydb.local.shard_files import FileIdTables, LmdbValues
 
 __all__ = ["Caches", "FolderCaches", "LateWorkers", "MemoryCaches", "Step"]
 
-Step = Callable[[ValueStore, IdTables], list[Emitted[Message]]]
+Step = Callable[[ValueStore, IdTables], list[ShardOutput[Message]]]
 """A shard's step on a state of its own, with these caches."""
 
 _KEPT = 3
@@ -161,7 +160,7 @@ class _Disturbed:
     def due(self, at: Position, until_ms: int, after: bytes, keys_max: int) -> list[bytes] | None:
         return self._now().due(at, until_ms, after, keys_max)
 
-    def scan(self, at: Position, wanted: Scan) -> list[tuple[bytes, bytes]] | None:
+    def scan(self, at: Position, wanted: KeyScan) -> list[tuple[bytes, bytes]] | None:
         return self._now().scan(at, wanted)
 
     def apply(
@@ -199,7 +198,7 @@ class LateWorkers:
         """
         self._steps = []
 
-    def take(self, step: Step, again: Step, caches: Caches) -> list[Emitted[Message]]:
+    def take(self, step: Step, again: Step, caches: Caches) -> list[ShardOutput[Message]]:
         """Return the outputs of the step.
 
         ``again``: the same step, to be taken by a late worker some time.
@@ -214,7 +213,7 @@ class LateWorkers:
         if rng.random() < 0.5:  # the late one comes in between
             store = _Disturbed(caches.values(), after, lambda: _late(late, None, caches))
             return _with(step, store, caches)
-        found: list[Emitted[Message]] = []  # the late one is interrupted, and goes on later
+        found: list[ShardOutput[Message]] = []  # the late one is interrupted, and goes on later
         store = _Disturbed(
             caches.values(), after, lambda: found.extend(_with(step, caches.values(), caches))
         )
@@ -223,7 +222,7 @@ class LateWorkers:
         return found
 
 
-def _with(step: Step, store: ValueStore, caches: Caches) -> list[Emitted[Message]]:
+def _with(step: Step, store: ValueStore, caches: Caches) -> list[ShardOutput[Message]]:
     tables = caches.tables()
     try:
         return step(store, tables)

@@ -28,25 +28,25 @@ from simulator.faults import Release, SimulatedRulings, packed_otherwise, runnin
 from simulator.large_values import VALUES_BYTES, GrantedBytes, forget_sizes
 from simulator.log import SimulatedLog
 from simulator.procedures import MODULES
-from streamydb.columns.plans import Life, PlanShape
-from streamydb.columns.protocol import Message
-from streamydb.columns.readers import TO_EXECUTOR, TO_GATHERER, TO_SHARD, TO_SINGLE_SHARD
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.plans import Life, PlanShape
+from streamydb.frames.protocol import Message
+from streamydb.frames.readers import TO_EXECUTOR, TO_GATHERER, TO_SHARD, TO_SINGLE_SHARD
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
-from streamydb.key_processor.idtable import IdTables
+from streamydb.key_processor.id_rows import IdTables
 from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.process_cache import ProcessCache
-from streamydb.key_processor.state import NOT_YET, Emitted
+from streamydb.key_processor.state import NOT_YET, ShardOutput
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.parser.core import Routed, parse_feedback, parse_transactions
 from streamydb.planner import core as planning
 from streamydb.records import decode_marker, decode_result
 from streamydb.records.rulings import Fault, ReadBefore, Suspects, TooLate, UnruledFaults
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.blocks import open_output, output_block
 from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.gathering.core import Gatherer
+from streamydb.txn_processor.outputs import open_output, output_block
 from streamydb.verify.oracle.order import LogRecord
 
 __all__ = ["Checkpoint", "Cluster", "WrittenRecord"]
@@ -412,7 +412,9 @@ class Cluster:
         """A shard's step on the state in ``blobs``; and as often as wanted on a copy of it."""
         life, config, cache, before = self.life, self.config, self._cache, dict(blobs.blobs)
 
-        def on(own: MemoryBlobs, values: ValueStore, tables: IdTables) -> list[Emitted[Message]]:
+        def on(
+            own: MemoryBlobs, values: ValueStore, tables: IdTables
+        ) -> list[ShardOutput[Message]]:
             rest = config, number, own, values, tables, life
             if self.single:
                 return [*SingleShard(*rest, cache=cache).step(TO_SINGLE_SHARD.each(blocks))]
@@ -422,7 +424,7 @@ class Cluster:
 
     def _execute(
         self, number: int, blocks: list[bytes], gathered: MemoryBlobs
-    ) -> Iterator[o.Records]:
+    ) -> Iterator[o.OutputRecords]:
         if not self.single:
             processor = TransactionProcessor(
                 self.config, self.config.shards, 2, MODULES, self.rulings
@@ -465,7 +467,7 @@ class Cluster:
             if end > start:
                 yield records[start:end]
 
-    def _write(self, records: o.Records, batch: int) -> None:
+    def _write(self, records: o.OutputRecords, batch: int) -> None:
         if records.topic == o.FEEDBACK:
             self.feedback[records.partition] += records.values.tolist()
             return

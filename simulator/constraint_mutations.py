@@ -8,7 +8,6 @@ from unittest import mock
 from streamydb import records
 from streamydb.records import decoder
 from streamydb.sorter import core as sorter
-from streamydb.sorter import declarations
 from streamydb.txn_processor import enforce as enforcing
 
 __all__ = [
@@ -24,10 +23,10 @@ def constraints_unread() -> Any:
 
 def constraints_after_the_plan() -> Any:
     """Constraints: what is released together with the first declaration does not read them."""
+    original = sorter.reading_constraints
 
     def reading(records: Any, *, all_of_them: bool) -> Any:
-        again = declarations.reading_constraints
-        return again(records, all_of_them=True) if all_of_them else records
+        return original(records, all_of_them=True) if all_of_them else records
 
     return mock.patch.object(sorter, "reading_constraints", reading)
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from streamydb.columns import program as p
-from streamydb.columns.digest import StateDigest, item_lanes, teller_of
-from streamydb.columns.hashing import shard_of
-from streamydb.columns.json_tokens import parse_ints
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Ragged
-from streamydb.columns.value_rows import WrittenValues
+from streamydb.frames import program as p
+from streamydb.frames.digest import StateDigest, item_lanes, teller_of
+from streamydb.frames.hashing import shard_of
+from streamydb.frames.json_tokens import parse_ints
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.table import Ragged
+from streamydb.frames.value_rows import WrittenValues
 from streamydb.records.expiry import end_of, ending
 from streamydb.verify.oracle.outputs import OutputRecord
 

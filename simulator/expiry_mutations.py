@@ -7,7 +7,7 @@ from unittest import mock
 
 import numpy as np
 
-from streamydb.columns.timeline import Timeline
+from streamydb.frames.plans import Timeline
 from streamydb.key_processor import core as planning
 from streamydb.key_processor.expiry import Removals
 from streamydb.key_processor.grants import OwnSlots

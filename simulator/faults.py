@@ -16,11 +16,18 @@ from typing import Any, TypeVar, cast
 from unittest import mock
 
 from streamydb import records
-from streamydb.columns.record_rows import TimedRecords
+from streamydb.frames.record_rows import TimedRecords
 from streamydb.planner.conflicts import Ints, plan_transactions
 from streamydb.planner.plan import Plan
-from streamydb.records.ruling_records import Fence, RulingRecord, encode_ruling
-from streamydb.records.rulings import Book, Fault, Rulings, ruling_of
+from streamydb.records.rulings import (
+    Book,
+    Fault,
+    Fence,
+    RulingRecord,
+    Rulings,
+    encode_ruling,
+    ruling_of,
+)
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.plain_calls import PlainCalls
 

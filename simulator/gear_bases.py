@@ -10,19 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.cluster import Cluster
-from streamydb.columns.scans import Scan, end_name, ends_at
 from streamydb.errors import InvariantViolation
+from streamydb.frames.blobs import KeyScan, end_name, ends_at
 from streamydb.key_processor.base import Base, decode_base
-from streamydb.key_processor.idtable import probe
+from streamydb.key_processor.id_rows import probe
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.local.shard_files import FileIdTables, LmdbValues
 from streamydb.parser.last_reads import mark_of
 from streamydb.pipeline.realtime.core import OpenBase
-from streamydb.sorter.log_end import LogEnd
+from streamydb.sorter.state import LogEnd
 
 __all__ = ["copied_base"]
 
-_ALL = Scan(b"", b"\xff" * 600, (), 1 << 30, 1 << 40)
+_ALL = KeyScan(b"", b"\xff" * 600, (), 1 << 30, 1 << 40)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from simulator.fault_mutations import believe_the_exception
 from simulator.value_mutations import together
-from streamydb.columns.scans import first_name
+from streamydb.frames.blobs import first_name
 from streamydb.key_processor import base
 from streamydb.pipeline.realtime import core
 from streamydb.pipeline.realtime.confirmations import Confirmations, ResolvedGroups

@@ -39,7 +39,7 @@ class GearSink:
         """Return how many outputs are under way."""
         return sum(map(len, self._queues.values()))
 
-    def push(self, outputs: list[o.Records]) -> None:
+    def push(self, outputs: list[o.OutputRecords]) -> None:
         """Take the outputs of a group, in their order."""
         for records in outputs:
             before = b""
@@ -77,7 +77,7 @@ class GearSink:
         queue.extend(reversed(kept))
 
 
-def _partition(records: o.Records, key: bytes) -> int:
+def _partition(records: o.OutputRecords, key: bytes) -> int:
     """Return the partition of an output; results have one for each few keys."""
     if records.partition >= 0:
         return records.partition

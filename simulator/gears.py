@@ -21,9 +21,9 @@ from simulator.gear_bases import copied_base
 from simulator.gear_sink import GearDriver, GearSink
 from simulator.log import SimulatedLog
 from simulator.procedures import MODULES
-from streamydb.columns.messages import Audit, Role
-from streamydb.columns.plans import Life
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.messages import Audit, Role
+from streamydb.frames.plans import Life
+from streamydb.frames.shards import ShardConfig
 from streamydb.pipeline.realtime import core
 from streamydb.pipeline.realtime.core import (
     Group,

@@ -14,8 +14,8 @@ from simulator.digests import wrong_digests
 from simulator.log import SimulatedLog
 from simulator.procedures import MODULES
 from simulator.workflows import Divergence, OutputIdentity, check_flows
-from streamydb.columns import program as p
-from streamydb.columns.blobs import BlobStore
+from streamydb.frames import program as p
+from streamydb.frames.blobs import BlobStore
 from streamydb.key_processor.locking.state import SingleMeta
 from streamydb.key_processor.state import ShardState, load
 from streamydb.key_processor.values import ShardValues, ValuesState

@@ -20,16 +20,16 @@ import msgspec
 from simulator.log import SimulatedLog
 from simulator.workflows import Divergence
 from streamydb import errors, limits
-from streamydb.columns import sizes
-from streamydb.columns.lock_messages import Granted, Locks
-from streamydb.columns.messages import Grant, KnownResults
-from streamydb.columns.plans import PlanShape
-from streamydb.columns.protocol import Message
+from streamydb.frames import sizes
+from streamydb.frames.lock_messages import Granted, Locks
+from streamydb.frames.messages import Grant, KnownResults
+from streamydb.frames.plans import PlanShape
+from streamydb.frames.protocol import Message
 from streamydb.key_processor import values
 from streamydb.key_processor.locking.messages import is_id_lock, unpacked
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.state import ShardState
-from streamydb.planner import weights
+from streamydb.planner import core as planner
 from streamydb.txn_processor import outputs as o
 
 __all__ = ["VALUES_BYTES", "GrantedBytes", "LargeValues", "forget_sizes", "small_limits"]
@@ -52,7 +52,7 @@ def small_limits() -> Iterator[None]:
         mock.patch.object(limits, "TRANSACTION_VALUES_BYTES_MAX", _TRANSACTION_BYTES),
         mock.patch.object(limits, "BLOCK_BYTES_MAX", _BLOCK_BYTES),
         mock.patch.object(o, "ROWS_MAX", _BLOCK_ROWS),
-        mock.patch.object(weights, "COPIED_BYTES", 40),
+        mock.patch.object(planner, "COPIED_BYTES", 40),
         mock.patch.object(values, "_DUE_KEYS", 3),
         mock.patch.object(sizes, "SMALL_BYTES", 16),
         mock.patch.object(sizes, "SMALL_COUNTS", 4),
@@ -168,7 +168,7 @@ class GrantedBytes:
         if self._total > bound:
             raise Divergence(f"a plan was granted {self._total} bytes of values, of {bound}")
 
-    def make(self, proc: int, records: o.Records, log: SimulatedLog) -> None:
+    def make(self, proc: int, records: o.OutputRecords, log: SimulatedLog) -> None:
         """Outputs of an executing partition: what they tell of values."""
         if records.topic not in (o.CHANGES, o.RESULTS):
             return

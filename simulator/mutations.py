@@ -16,18 +16,19 @@ from simulator import fault_mutations as rulings
 from simulator import range_mutations, value_mutations
 from simulator.value_mutations import together
 from streamydb import errors, records
-from streamydb.columns import plans
+from streamydb.frames import plans
 from streamydb.key_processor import core as shard
 from streamydb.key_processor import duplicates, feedback, idwindow, state, values
 from streamydb.key_processor.locking import core, locks, repetitions
-from streamydb.key_processor.locking.history import StepHistory
+from streamydb.key_processor.locking.state import StepHistory
 from streamydb.parser import compile as compiling
 from streamydb.planner import conflicts
 from streamydb.planner import core as planning
+from streamydb.procedures import follow_ups
 from streamydb.records import decoder
 from streamydb.sorter import core as sorter
-from streamydb.sorter import log_end
-from streamydb.txn_processor import constrained, interpreter, outputs
+from streamydb.sorter import state as sorter_state
+from streamydb.txn_processor import enforce, interpreter, outputs
 from streamydb.txn_processor import enforce as enforcing
 
 __all__ = ["MUTATIONS", "Mutation", "mutated"]
@@ -207,7 +208,7 @@ def _unlocked_deploys() -> Any:
 
 def _copies_count() -> Any:
     """Workflows: a copy of a follow-up is executed again."""
-    original = interpreter.turn_of
+    original = follow_ups.turn_of
 
     def turn(call: Any, look: Any) -> Any:
         found = original(call, look)
@@ -296,13 +297,13 @@ def _unlocked_constraints() -> Any:
 
 def _constraints_of_the_plan() -> Any:
     """Constraints: those at the beginning of a plan hold for all of it."""
-    original = constrained.Rules.send
+    original = enforce.Rules.send
 
     def send(self: Any, start: int) -> None:
         if start == 0:
             original(self, start)
 
-    return mock.patch.object(constrained.Rules, "send", send)
+    return mock.patch.object(enforce.Rules, "send", send)
 
 
 def _run_ahead_in_silence() -> Any:
@@ -323,7 +324,7 @@ def _mix_silent_and_loud() -> Any:
 
 def _believe_the_log() -> Any:
     """Recovery: a start goes on wherever the log is, whatever the log was."""
-    return mock.patch.object(log_end.LogEnd, "require", return_value=None)
+    return mock.patch.object(sorter_state.LogEnd, "require", return_value=None)
 
 
 def _forget_in_time() -> Any:

@@ -15,8 +15,8 @@ import msgspec
 
 from simulator.cluster import Cluster, WrittenRecord
 from simulator.log import SimulatedLog
-from streamydb.columns.messages import Role
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.messages import Role
+from streamydb.frames.shards import ShardConfig
 
 __all__ = ["Pair"]
 

@@ -8,11 +8,11 @@ from unittest import mock
 
 import numpy as np
 
-from streamydb.columns.scans import Scan
-from streamydb.key_processor.locking.spans import FirstWriters, SpanSeqs
+from streamydb.frames.blobs import KeyScan
+from streamydb.key_processor.locking.locks import FirstWriters, SpanSeqs
 from streamydb.planner import conflicts
 from streamydb.txn_processor import enforce, interpreter, ranges
-from streamydb.txn_processor.granted_ranges import GrantedRanges
+from streamydb.txn_processor.ranges import GrantedRanges
 
 __all__ = [
     "compile_ranges_apart", "count_anything", "crowd_ranges", "forget_own_writes",
@@ -28,12 +28,12 @@ def plan_without_ranges() -> Any:
 
 def miss_a_key() -> Any:
     """Ranges: a shard does not see the last key of a range."""
-    original = Scan.taken
+    original = KeyScan.taken
 
     def taken(self: Any, items: Any) -> Any:
         return original(self, items)[:-1]
 
-    return mock.patch.object(Scan, "taken", taken)
+    return mock.patch.object(KeyScan, "taken", taken)
 
 
 def forget_the_members() -> Any:

@@ -17,7 +17,7 @@ from streamydb.errors import InvariantViolation
 from streamydb.key_processor.locking.state import SingleMeta
 from streamydb.key_processor.state import ShardState, load
 from streamydb.parser.last_reads import mark_of
-from streamydb.sorter.log_end import LogEnd, require_ends
+from streamydb.sorter.state import LogEnd, require_ends
 from streamydb.verify.oracle.order import LogRecord
 
 __all__ = ["Rollbacks", "ends_of", "finds_lost_tail", "lose_tail", "require_log"]

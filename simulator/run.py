@@ -23,7 +23,7 @@ from simulator.ranges import Ranges, few_keys
 from simulator.rollback import Rollbacks
 from simulator.workflows import FlowCalls
 from simulator.workload import Deadlines, Workload
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor import idwindow
 from streamydb.local.own_process import no_collection
 from streamydb.planner import conflicts

@@ -14,15 +14,14 @@ from unittest import mock
 import msgspec
 import numpy as np
 
-from streamydb.columns import invariants
-from streamydb.columns.lock_messages import Locks
-from streamydb.columns.messages import Feedback, Grant
-from streamydb.columns.table import Ragged
+from streamydb.frames import invariants
+from streamydb.frames.lock_messages import Locks
+from streamydb.frames.messages import Feedback, Grant
+from streamydb.frames.table import Ragged
 from streamydb.key_processor import grants
 from streamydb.key_processor.locking import core as single
 from streamydb.planner.plan import Plan
 from streamydb.sorter import core as sorter
-from streamydb.sorter import selection
 from streamydb.txn_processor import core, feedback
 from streamydb.txn_processor.gathering import core as gathering
 from streamydb.txn_processor.run import Run
@@ -116,7 +115,7 @@ def _plans_differ() -> Any:
 
 def _released_twice() -> Any:
     """The sorter releases a record twice."""
-    original = selection.first_in_order
+    original = sorter.first_in_order
 
     def first(merged: Any, watermark: int, limit: int) -> Any:
         found = original(merged, watermark, limit - 1)

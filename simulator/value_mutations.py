@@ -9,17 +9,8 @@ from unittest import mock
 
 import msgspec
 
-from streamydb.columns.messages import Feedback, Token
-from streamydb.key_processor import (
-    core,
-    feedback,
-    grants,
-    known_outputs,
-    progress,
-    repeats,
-    values,
-    withdrawals,
-)
+from streamydb.frames.messages import Feedback, Token
+from streamydb.key_processor import core, feedback, grants, progress, repeats, values, withdrawals
 from streamydb.key_processor.locking import core as single
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.local.shard_files import LmdbValues
@@ -121,7 +112,7 @@ def make_anything() -> Any:
     """Large values: a plan, or what is complete, makes as many bytes as it likes."""
     executed = gathering.Gatherer._executed  # noqa: SLF001 - as above
     return together(
-        mock.patch.object(outcome.Most, "fits", return_value=0),
+        mock.patch.object(outcome.OutputBudget, "fits", return_value=0),
         mock.patch.object(
             gathering.Gatherer, "_executed", lambda self, some, _: executed(self, some, 1 << 62)
         ),
@@ -162,12 +153,12 @@ def repeats_untold() -> Any:
 
 def announce_all_turns() -> Any:
     """Progress: a plan is announced though a shard is still telling repeated results."""
-    return mock.patch.object(known_outputs, "NOT_YET", "")
+    return mock.patch.object(repeats, "NOT_YET", "")
 
 
 def announce_what_is_withdrawn() -> Any:
     """Progress: a plan is announced though it may be withdrawn."""
-    return mock.patch.object(progress.Progress, "_may_change", return_value=False)
+    return mock.patch.object(progress.ShardProgress, "_may_change", return_value=False)
 
 
 def sizes_untold() -> Any:

@@ -259,9 +259,7 @@ class Settings(BaseSettings):
     @property
     def bootstrap_servers(self) -> str:
         """Return the brokers' addresses: as given, else the embedded broker's, else the default.
-
-        Raises:
-            BrokerFileError: the embedded broker's cannot be read.
+        Raises BrokerFileError: the embedded broker's cannot be read.
         """
         if self.bootstrap is not None:
             return self.bootstrap
@@ -279,9 +277,7 @@ class Settings(BaseSettings):
 
     def client_config(self) -> ClientConfig:
         """Return the connection settings for confluent-kafka, secrets read from their files.
-
-        Raises:
-            SecretFileError: a file that the settings name cannot be read.
+        Raises SecretFileError: a file that the settings name cannot be read.
         """
         config = ClientConfig({"bootstrap.servers": self.bootstrap_servers})
         if self.security_protocol != "PLAINTEXT":

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from streamydb.columns.kernel_cache import callees
+from streamydb.frames.kernel_cache import callees
 
 __all__ = ["Function", "called", "functions"]
 

@@ -37,7 +37,7 @@ from streamydb.backup.snapshots import RowsDigest, SnapshotManifest, SnapshotTai
 from streamydb.backup.snapshots.manifest import FORMAT as SNAPSHOT_FORMAT
 from streamydb.backup.snapshots.manifest import MANIFEST, encode_manifest
 from streamydb.backup.snapshots.rows import COLUMNS, SnapshotRow
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.shards import ShardConfig
 from streamydb.pipeline.record import recorded_config
 from streamydb.read_model import Follower, ReadModel
 from streamydb.records import Resolved, encode_resolved

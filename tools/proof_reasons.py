@@ -37,8 +37,8 @@ _SCHEMA: Final = (
 REASONS: Final[dict[str, str]] = {
     "streamydb.cli": _COMMANDS,
     "streamydb.client.testing": "an old name of another module",
-    "streamydb.columns.jit": "makes kernels of functions; the kernels are executed",
-    "streamydb.columns.shards": _ERRORS,
+    "streamydb.frames.jit": "makes kernels of functions; the kernels are executed",
+    "streamydb.frames.shards": _ERRORS,
     "streamydb.facade.about": _SHOWS,
     "streamydb.facade.kafka_streams": _REAL,
     "streamydb.facade.openapi": _DOCUMENT,

@@ -21,8 +21,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["UNASSIGNED"]
-
 UNASSIGNED: Final = (
 '''
 TAIL = ''')

@@ -30,9 +30,9 @@ from bench.literature.judging import (
 )
 from bench.workload import KEYS_A_LOAD, Zipf
 from streamydb.cli.phases import Phases
-from streamydb.columns.hashing import hash_ragged
-from streamydb.columns.table import Ragged
 from streamydb.errors import ConfigurationError
+from streamydb.frames.hashing import hash_ragged
+from streamydb.frames.table import Ragged
 
 __all__ = ["Records", "YcsbJudge", "YcsbOptions", "loading", "partitions_of", "ycsb"]
 

@@ -51,6 +51,7 @@ class RestOptions:
     warm_up_s: float = 2.0
     settle_s: float = 30.0
     peers: bool = True
+    gears: bool = True
     seed: int = 1
     parent: Path | None = None
 
@@ -232,9 +233,11 @@ def rest(options: RestOptions, phases: Phases) -> dict[str, Any]:
     Raises:
         BenchError: something failed, or an answer was wrong.
     """
-    common = CommonOptions(seed=options.seed, parent=options.parent)
+    common = CommonOptions(seed=options.seed, parent=options.parent, gears=options.gears)
     with running(common, phases) as run:
         run.load_values(options.keys, options.value_bytes)
+        if options.gears:
+            run.await_real_time()
         with facade(run.engine, phases) as front:
             if not options.peers:
                 return _measured(options, run, [front], phases)
@@ -258,6 +261,7 @@ def _measured(
     }  # fmt: skip
     return {
         "benchmark": "rest",
+        "gears": "both" if options.gears else "micro-batch",
         "keys": options.keys,
         "value_bytes": options.value_bytes,
         "mixed_rate": options.mixed_rate,

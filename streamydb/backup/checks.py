@@ -1,11 +1,11 @@
-"""Checks of a state that a backup hands on, and a shard is handed; see `columns.invariants`."""
+"""Checks of a state that a backup hands on, and a shard is handed; see `frames.invariants`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam
-from streamydb.columns.value_rows import Verdicts, WrittenValues
+from streamydb.frames.invariants import HANDED_IN, HANDED_ON, Seam
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.id_rows import UsedIds
 
 _MADE = Seam("backup", HANDED_ON, "a state")

@@ -23,15 +23,13 @@ from streamydb.backup.manifest import FORMAT, BackupError, BackupManifest
 from streamydb.backup.pieces import LogSource, joined
 from streamydb.backup.replay import EVERYTHING, LogReplay, StateAfter, replay
 from streamydb.backup.state import State
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.reader import Span
 from streamydb.local.file_lock import scratch, write_whole
 from streamydb.local.module_folder import FolderModules
 from streamydb.procedures.modules import Modules
 
-Progress = Callable[[str, int, int], None]
-"""Is told what is done, and how much of how much."""
-
+Progress = Callable[[str, int, int], None]  # is told what is done, and how much of how much
 _SAME: Final = ("database", "log", "partitions", "id_window", "digest_interval")
 
 
@@ -129,7 +127,8 @@ def _take(
     copied = _copy(folder, log, spans, progress)
     folder.write_rulings(log.rulings())
     _copy_procedures(subject.procedures, folder.procedures)
-    log_ends = _ends(folder, spans)
+    segments = {number: folder.segments(number) for number in spans}
+    log_ends = {number: known[-1].end if known else 0 for number, known in segments.items()}
     base = folder.newest_state(manifest, resolved)
     config = config_of(manifest)
     modules = FolderModules([folder.procedures])
@@ -155,10 +154,10 @@ def _take(
     return BackupReport(last.seq, last.ts_ms, copied, last.keys, last.digest, resolved, verified)
 
 
-def config_of(manifest: BackupManifest, incarnation: str = "replay") -> ShardConfig:
+def config_of(manifest: BackupManifest) -> ShardConfig:
     return ShardConfig(
         manifest.database,
-        incarnation,
+        "replay",
         manifest.shards,
         manifest.partitions,
         manifest.id_window,
@@ -269,11 +268,6 @@ def _copy(
             copied, at = copied + piece.end - at, piece.end
             progress("copying the log", copied, total)
     return copied
-
-
-def _ends(folder: BackupFolder, spans: Mapping[int, Span]) -> dict[int, int]:
-    segments = {number: folder.segments(number) for number in spans}
-    return {number: known[-1].end if known else 0 for number, known in segments.items()}
 
 
 def _copy_procedures(source: Path, target: Path) -> None:

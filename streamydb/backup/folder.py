@@ -22,8 +22,8 @@ from streamydb.backup.manifest import (
 )
 from streamydb.backup.pieces import Piece, Row, decode_piece, encode_piece, unwrap, wrap
 from streamydb.backup.state import FORMAT, Pieces, State, StateDescription, files_of
-from streamydb.columns.table import ColumnTable
-from streamydb.columns.value_rows import Verdicts, WrittenValues
+from streamydb.frames.table import ColumnTable
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.id_rows import DatedIds
 from streamydb.local.file_lock import lock_at_once, write_whole
 from streamydb.records.begins import Begins
@@ -100,11 +100,7 @@ class StateFolder:
         )
 
     def require_whole(self) -> None:
-        """Check every file.
-
-        Raises:
-            BackupError: one is missing or damaged.
-        """
+        """Check every file. Raises BackupError: one is missing or damaged."""
         for name in self.about().files:
             unwrap(_read(self.folder / name), str(self.folder / name))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamydb.backup.manifest import BackupError
 from streamydb.backup.pieces import Piece, Row
-from streamydb.columns.digest import StateDigest
+from streamydb.frames.digest import StateDigest
 from streamydb.kafka import TopicNames, log_id
 from streamydb.kafka.reader import SINGLE, Span, TopicReader
 from streamydb.kafka.rulings import rulings

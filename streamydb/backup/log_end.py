@@ -2,7 +2,7 @@
 
 A broker may lose the tail of the log after it was copied, and the log then grows past there. What
 comes after the backup's end belongs to another history, so the two must not be joined. The
-pipeline's shards compare their ends in the same way (`sorter.log_end`).
+pipeline's shards compare their ends in the same way (`sorter.state`).
 """
 
 from __future__ import annotations

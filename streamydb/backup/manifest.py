@@ -14,9 +14,7 @@ class BackupError(StreamyError):
     """A folder is no backup, a damaged one or another database's; or something still needs it."""
 
 
-FORMAT: Final = 1
-"""Version of the folder; raised when an older program would misread it."""
-
+FORMAT: Final = 1  # version of the folder; raised when an older program would misread it
 MANIFEST: Final = "backup.json"
 
 
@@ -53,7 +51,6 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_json(value: msgspec.Struct) -> bytes:
-    """The content of a file that people may read."""
     return msgspec.json.format(msgspec.json.encode(value)) + b"\n"
 
 

@@ -13,17 +13,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamydb.backup.manifest import BackupError
-from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.table import Array, Bytes, ColumnTable, Ragged
 from streamydb.errors import RecordError
+from streamydb.frames.encoding import pack, unpack
+from streamydb.frames.table import Array, Bytes, ColumnTable, Ragged
 from streamydb.parser.last_reads import mark_of
-from streamydb.records import Marker, decode_marker
+from streamydb.records import decode_marker
 from streamydb.records.rulings import Rulings
 from streamydb.sorter.state import PartitionState
 
-FORMAT: Final = 1
-"""Version of these files; raised when an older program would misread them."""
-
+FORMAT: Final = 1  # version of these files; raised when an older program would misread them
 _MAGIC: Final = b"SDBB"
 _HEAD: Final = struct.Struct("<4sIQ")
 _SUM_BYTES: Final = 16
@@ -71,8 +69,7 @@ _SEGMENT_BYTES: Final = 16 << 20
 _SEGMENT_ROWS: Final = 200_000
 
 Ints = npt.NDArray[np.int64]
-Row = tuple[int, int, bytes | None, bytes | None]
-"""A record: offset, append time (ms), key, value."""
+Row = tuple[int, int, bytes | None, bytes | None]  # a record: offset, append time (ms), key, value
 
 
 class Piece(NamedTuple):
@@ -198,7 +195,8 @@ def advance(before: PartitionState, piece: Piece) -> PartitionState:
     if not len(piece.offsets):
         return before
     times = piece.append_ms.copy()
-    markers = _markers(piece)
+    decoded = enumerate(map(decode_marker, piece.values))
+    markers = [(row, marker) for row, marker in decoded if marker is not None]
     for row, marker in markers:
         times[row] = max(int(times[row]), marker.marker)
     np.maximum.accumulate(times, out=times)
@@ -208,15 +206,6 @@ def advance(before: PartitionState, piece: Piece) -> PartitionState:
             named.append((marker.partitions, int(times[row])))
     stamp, mark = int(piece.append_ms[-1]), mark_of(piece.values[-1])
     return PartitionState(int(times[-1]), piece.end, named, stamp, mark)
-
-
-def _markers(piece: Piece) -> list[tuple[int, Marker]]:
-    markers = []
-    for row, value in enumerate(piece.values):
-        marker = decode_marker(value)
-        if marker is not None:
-            markers.append((row, marker))
-    return markers
 
 
 class Positions:

@@ -8,7 +8,7 @@ values lie in a folder, so that a database may exceed the memory.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -18,11 +18,11 @@ import numpy as np
 from streamydb.backup.manifest import BackupError
 from streamydb.backup.pieces import LogSource, Piece, Positions
 from streamydb.backup.state import Pieces, State, start_blobs, state_of
-from streamydb.columns.digest import StateDigest
-from streamydb.columns.messages import Feedback, Grant, Role
-from streamydb.columns.plans import Life, PlanShape
-from streamydb.columns.readers import ToExecutor, ToShard
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.digest import StateDigest
+from streamydb.frames.messages import Feedback, Grant, Role
+from streamydb.frames.plans import Life, PlanShape
+from streamydb.frames.readers import ToExecutor, ToShard
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryIdTables
 from streamydb.key_processor.state import ShardState
@@ -39,9 +39,7 @@ from streamydb.sorter.state import PartitionState
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import TransactionProcessor
 
-EVERYTHING: Final = 1 << 60
-"""As `until`: as far as the log goes."""
-
+EVERYTHING: Final = 1 << 60  # as `until`: as far as the log goes
 _INCARNATION: Final = "replay"
 _LIFE: Final = Life("replay", PlanShape(records_max=100_000))
 _meta = msgspec.msgpack.Decoder(ShardState).decode
@@ -134,29 +132,23 @@ class LogReplay:
         before, granted = self.seq, list[ToExecutor]()
         for emitted in shard.step(inbox):
             granted.append(emitted.message)
-            self._note_times(emitted.message)
+            # Note when the transactions are committed after which there is a digest.
+            if isinstance(emitted.message, Grant):
+                seqs, times = emitted.message.txns.seq, emitted.message.txns.ts_ms
+                rows = np.flatnonzero(seqs % self._config.digest_interval == 0)
+                self._times.update(zip(seqs[rows].tolist(), times[rows].tolist(), strict=True))
             self.seq = max(self.seq, emitted.seq)
         processor = TransactionProcessor(self._config, 1, 1, self._modules, self._rulings)
         for item in processor.step(granted):
-            self._take(item)
+            if isinstance(item, o.ShardMessage):
+                if isinstance(item.message, Feedback):
+                    self._inbox.append(item.message)
+            elif isinstance(item, o.OutputRecords) and item.topic == o.DIGESTS:
+                for value in item.values.tolist():
+                    digest = msgspec.json.decode(value, type=StateDigest)
+                    ts_ms = self._times.pop(digest.seq, 0)  # 0: it was executed before this replay
+                    self.digests[digest.seq] = StateAfter(digest.state, ts_ms)
         return bool(self._inbox) or self.seq > before
-
-    def _note_times(self, records: ToExecutor) -> None:
-        """Note when the transactions are committed after which there is a digest."""
-        if isinstance(records, Grant):
-            seqs, times = records.txns.seq, records.txns.ts_ms
-            rows = np.flatnonzero(seqs % self._config.digest_interval == 0)
-            self._times.update(zip(seqs[rows].tolist(), times[rows].tolist(), strict=True))
-
-    def _take(self, item: o.Output) -> None:
-        if isinstance(item, o.Told):
-            if isinstance(item.message, Feedback):
-                self._inbox.append(item.message)
-        elif isinstance(item, o.Records) and item.topic == o.DIGESTS:
-            for value in item.values.tolist():
-                digest = msgspec.json.decode(value, type=StateDigest)
-                ts_ms = self._times.pop(digest.seq, 0)  # 0: it was executed before this replay
-                self.digests[digest.seq] = StateAfter(digest.state, ts_ms)
 
     def close(self) -> None:
         """Let go of the values' file, so that its folder can be removed."""
@@ -209,7 +201,8 @@ def replay(
         for partition, end in log_ends.items()
     }
     while streams and run.seq < until:
-        partition = _behind(run, streams)
+        positions = run.positions.states
+        partition = min(streams, key=lambda q: (positions.get(q, PartitionState()).effective, q))
         piece = next(streams[partition], None)
         if piece is None:
             del streams[partition]
@@ -223,8 +216,3 @@ def replay(
 
 def _start(run: LogReplay, partition: int) -> int:
     return run.positions.states.get(partition, PartitionState()).position
-
-
-def _behind(run: LogReplay, partitions: Iterable[int]) -> int:
-    positions = run.positions.states
-    return min(partitions, key=lambda q: (positions.get(q, PartitionState()).effective, q))

@@ -79,11 +79,7 @@ class Timed(NamedTuple):
 
 
 def times_of(source: LogSource, manifest: BackupManifest) -> Timed:
-    """Read a whole log for its effective times.
-
-    Raises:
-        BackupError: records are missing.
-    """
+    """Read a whole log for its effective times. Raises BackupError: records are missing."""
     states = {}
     times: dict[int, list[np.ndarray[tuple[int], np.dtype[np.int64]]]] = {}
     for partition, end in manifest.ends.items():

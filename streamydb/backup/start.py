@@ -16,15 +16,13 @@ import msgspec
 from streamydb.backup.folder import BackupFolder, StateFolder
 from streamydb.backup.manifest import BackupError
 from streamydb.backup.state import StateDescription, start_blobs
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.shards import ShardConfig
 
-START: Final = "start"
-"""The folder of the state in a checkpoint folder."""
+START: Final = "start"  # the folder of the state in a checkpoint folder
 
 
-_EARLIEST: Final = -2
-"""Spark's name of the first offset that there is."""
+_EARLIEST: Final = -2  # Spark's name of the first offset that there is
 
 
 class Beginning(NamedTuple):

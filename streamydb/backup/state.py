@@ -18,13 +18,13 @@ import numpy.typing as npt
 
 from streamydb.backup import checks
 from streamydb.backup.manifest import BackupError
-from streamydb.columns.blobs import Blob, BlobStore
-from streamydb.columns.digest import item_lanes
-from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.hashing import KEY_SEED, hash_ragged
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import ColumnTable
-from streamydb.columns.value_rows import Verdicts, WrittenValues
+from streamydb.frames.blobs import Blob, BlobStore
+from streamydb.frames.digest import item_lanes
+from streamydb.frames.encoding import pack, unpack
+from streamydb.frames.hashing import KEY_SEED, hash_ragged
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.table import ColumnTable
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.id_rows import DatedIds, UsedIds
 from streamydb.key_processor.idwindow import DeadlineSpan, IdRun, IdWindowState
 from streamydb.key_processor.merge import parts_of
@@ -32,9 +32,7 @@ from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ValuesState
 from streamydb.sorter.state import PartitionState, SorterState
 
-FORMAT: Final = 3
-"""Version of a state's folder; raised when an older program would misread it."""
-
+FORMAT: Final = 3  # version of a state's folder; raised when an older program would misread it
 _Rows = TypeVar("_Rows", UsedIds, DatedIds, Verdicts)
 _Table = TypeVar("_Table", bound=ColumnTable)
 
@@ -129,7 +127,12 @@ def start_blobs(state: State, config: ShardConfig, shard: int) -> Iterator[tuple
     Raises:
         BackupError: the state is of a database that was made otherwise.
     """
-    _refuse_others(state.about, config)
+    if config.grouping != "planner":
+        raise BackupError(
+            "a pipeline with grouping=single begins with the log, not with a state; leave the "
+            "state out, or start with --grouping planner"
+        )
+    state.about.must_fit(config, f"the state at seq {state.about.seq}")
     about, shards = state.about, np.uint64(config.shards)
     values, ids = ValuesState(), IdWindowState(config.id_window)
     yield from _values(state, config.shards, shard, values)
@@ -199,15 +202,6 @@ def _runs(
         part = ordered.take(np.arange(start, min(start + _RUN_ROWS, len(ordered))))
         runs.append(IdRun(name, len(part), int(part.seq[0]), int(part.seq[-1])))
         yield name, pack(part.flatten())
-
-
-def _refuse_others(about: StateDescription, config: ShardConfig) -> None:
-    if config.grouping != "planner":
-        raise BackupError(
-            "a pipeline with grouping=single begins with the log, not with a state; leave the "
-            "state out, or start with --grouping planner"
-        )
-    about.must_fit(config, f"the state at seq {about.seq}")
 
 
 def state_of(

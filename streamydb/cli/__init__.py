@@ -65,37 +65,10 @@ def _main(
 
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    up,
-    down,
-    status,
-    create,
-    broker,
-    pipeline,
-    handover,
-    sequencer,
-    serve,
-    read_model,
-    connect,
-    txn,
-    sql,
-    procedures,
-    constraints,
-    watch,
-    doctor,
-    check,
-    whatif,
-    explain,
-    snapshot,
-    backup,
-    restore,
-    fork,
-    rebuild,
-    resize,
-    trim,
-    limits,
-    version,
-    acls,
-)
+    up, down, status, create, broker, pipeline, handover, sequencer, serve, read_model, connect,
+    txn, sql, procedures, constraints, watch, doctor, check, whatif, explain, snapshot, backup,
+    restore, fork, rebuild, resize, trim, limits, version, acls,
+)  # fmt: skip
 for _command in _COMMANDS:
     app.command()(grouped(_command))
 for _program in (bench, sim, demo, histories):

@@ -12,35 +12,22 @@ from streamydb.cli.common import print_json, stdout
 from streamydb.cli.options import Json
 
 PACKAGES = (
-    "pyspark",
-    "pyarrow",
-    "pandas",
-    "numpy",
-    "numba",
-    "msgspec",
-    "lmdb",
-    "confluent-kafka",
-    "protobuf",
-    "grpcio",
-    "grpcio-status",
-    "googleapis-common-protos",
-    "typer",
-    "rich",
-    "pydantic-settings",
-    "psutil",
-)
+    "pyspark", "pyarrow", "pandas", "numpy", "numba", "msgspec", "lmdb", "confluent-kafka",
+    "protobuf", "grpcio", "grpcio-status", "googleapis-common-protos", "typer", "rich",
+    "pydantic-settings", "psutil",
+)  # fmt: skip
 """Packages whose versions are worth knowing when something is wrong."""
 
 
 def limits(json: Json = False) -> None:
     """Print every limit: what a transaction, a key, a value may be at most."""
+    from rich.table import Table
+
     from streamydb.limits import DESCRIPTIONS, LIMITS
 
     if json:
         print_json(LIMITS)
         return
-    from rich.table import Table
-
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("limit", no_wrap=True, min_width=max(map(len, LIMITS)))
     table.add_column("value", justify="right", no_wrap=True)
@@ -56,7 +43,6 @@ def own_version() -> str:
 
 
 def say_version(is_wanted: bool) -> None:
-    """Print the version of streamy-db and end, if asked: `streamydb --version`."""
     if is_wanted:
         stdout().print(f"streamydb {own_version()}", markup=False)
         raise typer.Exit
@@ -77,7 +63,6 @@ def version(json: Json = False) -> None:
 
 
 def installed(package: str) -> str | None:
-    """The version of an installed package, None if it is absent."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -14,8 +14,8 @@ _EXAMPLE = "User:bank-facade"
 
 
 def acls(
-    role: Annotated[str, typer.Option("--role", help="pipeline, facade, read-model, ...")],
-    principal: Annotated[str, typer.Option("--principal", help=f"Whom to grant it: {_EXAMPLE}")],
+    role: Annotated[str, typer.Option(help="pipeline, facade, read-model, ...")],
+    principal: Annotated[str, typer.Option(help=f"Whom to grant it: {_EXAMPLE}")],
     options: DatabaseOptions,
     apply: Annotated[
         bool, typer.Option("--apply", help="Grant it now, as the user of the settings.")

@@ -23,10 +23,7 @@ def backup(
     options: DatabaseOptions,
     procedures: Procedures = None,
     keep: Annotated[
-        int,
-        typer.Option(
-            "--keep", help="States to keep, the newest; `trim` cuts at the oldest.", min=1
-        ),
+        int, typer.Option(help="States to keep, the newest; `trim` cuts at the oldest.", min=1)
     ] = 2,
     compare: Annotated[
         bool, typer.Option("--compare/--no-compare", help="Hold the copy against told digests.")
@@ -62,8 +59,7 @@ def trim(
     options: DatabaseOptions,
     yes: Annotated[bool, typer.Option("--yes", help="Delete; without it, only say what.")] = False,
     without: Annotated[
-        list[str] | None,
-        typer.Option("--without", help="A pipeline that is gone for good and needs nothing."),
+        list[str] | None, typer.Option(help="A pipeline that is gone for good and needs nothing.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -84,8 +80,8 @@ def trim(
         subject = subject_of(target)
         log = BackupLog(subject.connection, subject.database)
         cut = trims.cut(backup_folder, backup_folder.manifest(), subject.log, log.spans())
-        all_needs = list(needs(subject.connection, subject.database, subject.log, target.place))
-        all_needs += read_model_needs(target.place, subject.database)
+        all_needs = list(needs(subject.connection, subject.database, subject.log, target.files))
+        all_needs += read_model_needs(target.files, subject.database)
         all_needs.append(Need("what is resolved", "resolved", resolved_seq(target), None))
         against = trims.refusals(cut, all_needs, without or ())
         trims.verify(backup_folder, cut, log, noting(phase))
@@ -105,7 +101,6 @@ def trim(
 
 
 def _tell(cut: Cut, against: list[str], *, deleted: bool) -> None:
-    """Print what was or would be deleted, for people."""
     for number, span in sorted(cut.deletes.items()):
         say(f"  partition {number}: offsets {span.low:,} to {span.high - 1:,}")
     for line in against:

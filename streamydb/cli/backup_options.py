@@ -16,12 +16,9 @@ if TYPE_CHECKING:
 
 
 def subject_of(target: Target) -> Subject:
-    """The database of a command, with the settings of its checkpoint if that is here.
-
-    Raises:
-        Failure: nobody listens at Kafka's address.
-        TopicsError: Kafka does not answer, or there is no such log.
-        ConfigurationError: the checkpoint's record cannot be read.
+    """The database of a command, with the settings of its checkpoint if that is here. Raises
+    Failure: nobody listens at Kafka's address; TopicsError: Kafka does not answer, or there is no
+    such log; ConfigurationError: the checkpoint's record cannot be read.
     """
     from streamydb import kafka
     from streamydb.backup.copy import Subject
@@ -29,10 +26,10 @@ def subject_of(target: Target) -> Subject:
     from streamydb.pipeline.record import read_record
 
     log = target.must_exist()
-    settings, record = target.settings, target.place.record()
+    settings, record = target.settings, target.files.record()
     log_id = kafka.log_id(target.connection, target.database)
     facts = kafka.recall(target.connection, target.database, log_id)
-    recorded = read_record(target.place.checkpoint)
+    recorded = read_record(target.files.checkpoint)
     if recorded is not None:
         facts = facts.completed(kafka.FoundingFacts(log=log_id, **facts_of(recorded)))
     created = record.partitions if record is not None else log.partitions
@@ -63,11 +60,7 @@ def _shards(target: Target) -> int:
 
 
 def resolved_seq(target: Target) -> int:
-    """The last seq whose outputs are all written.
-
-    Raises:
-        ReadingError: Kafka does not answer.
-    """
+    """The last seq whose outputs are all written. Raises ReadingError: Kafka does not answer."""
     from streamydb.kafka.positions import look
 
     settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})

@@ -19,22 +19,16 @@ _PLACE = re.compile(r".+:[0-9]{1,5}")
 def broker(
     home: Home = None,
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 is every one.")
+        str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", help="Port to listen on.", min=1, max=65535)
-    ] = 9092,
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 9092,
     advertise: Annotated[
-        str | None,
-        typer.Option("--advertise", help="host:port by which clients reach it, if not by these."),
+        str | None, typer.Option(help="host:port by which clients reach it, if not by these.")
     ] = None,
     properties: Annotated[
-        Path | None,
-        typer.Option("--properties", help="Kafka's properties that win over ours: TLS, users."),
+        Path | None, typer.Option(help="Kafka's properties that win over ours: TLS, users.")
     ] = None,
-    heap_mb: Annotated[
-        int, typer.Option("--heap-mb", help="The JVM's largest heap.", min=64)
-    ] = 1024,
+    heap_mb: Annotated[int, typer.Option(help="The JVM's largest heap.", min=64)] = 1024,
 ) -> None:
     """Run one Kafka broker from jars in the foreground, until Ctrl-C.
 
@@ -42,7 +36,7 @@ def broker(
     reaches the address may do everything.
     """
     from streamydb.local.broker import BrokerError, EmbeddedBroker
-    from streamydb.local.broker.ports import authority, is_free
+    from streamydb.local.broker.ports import authority, free_port, is_free
     from streamydb.local.signals import stop_event
 
     if not is_free(0, host):
@@ -51,9 +45,20 @@ def broker(
         fail(f"--advertise {advertise}: give it as host:port", EXIT_USAGE)
 
     settings = read_settings(home=home)
-    reached = _reached(host)
+    # The address at which this machine reaches what listens on `host`.
+    try:
+        every = ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        every = False
+    reached = "127.0.0.1" if every else host
     address = advertise or authority(reached, port)
-    all_properties = _listening(host, port, address) | _read(properties)
+    # Properties of a broker that others reach; the controller stays on this machine.
+    controller = free_port(besides=port)
+    all_properties = {
+        "listeners": f"BROKER://{authority(host, port)},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"BROKER://{address}",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+    } | _read(properties)
     kafka = EmbeddedBroker(
         settings.home, port=port, host=reached, properties=all_properties, heap_mb=heap_mb
     )
@@ -67,27 +72,6 @@ def broker(
     except BrokerError as error:
         fail(str(error))
     say("Kafka broker: stopped")
-
-
-def _reached(host: str) -> str:
-    """Return the address at which this machine reaches what listens on ``host``."""
-    try:
-        every = ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        every = False
-    return "127.0.0.1" if every else host
-
-
-def _listening(host: str, port: int, address: str) -> dict[str, str]:
-    """Properties of a broker that others reach; the controller stays on this machine."""
-    from streamydb.local.broker.ports import authority, free_port
-
-    controller = free_port(besides=port)
-    return {
-        "listeners": f"BROKER://{authority(host, port)},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": f"BROKER://{address}",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-    }
 
 
 def _read(file: Path | None) -> dict[str, str]:

@@ -22,15 +22,10 @@ if TYPE_CHECKING:
     from streamydb.kafka.results import ResultReader
     from streamydb.records import Result
 
-WINDOW = 20_000
-"""How many transactions may be under way at once."""
-
+WINDOW = 20_000  # how many transactions may be under way at once
 _PATIENCE_S_MIN = 5.0
-_PATIENCE_S_MAX = 30.0
-"""How long Kafka has to answer at all, whatever time a result may take."""
-
-_CLOCK_SKEW_S = 30
-"""How far the brokers' clocks may be ahead of this machine's."""
+_PATIENCE_S_MAX = 30.0  # how long Kafka has to answer at all, whatever time a result may take
+_CLOCK_SKEW_S = 30  # how far the brokers' clocks may be ahead of this machine's
 
 
 class _IdFields(msgspec.Struct):
@@ -55,13 +50,9 @@ def call(
     timeout_s: float,
     look: Callable[[], object] = lambda: None,
 ) -> Result:
-    """Append one transaction and wait for its result.
-
-    ``look``: see `ResultReader`.
-
-    Raises:
-        StreamyError: it was refused, not appended, or its result did not come in time.
-        Failure: nobody listens at Kafka's address.
+    """Append one transaction and wait for its result. ``look``: see `ResultReader`. Raises
+    StreamyError: it was refused, not appended, or its result did not come in time; Failure: nobody
+    listens at Kafka's address.
     """
     dated = {"deadline_ms": deadline_ms(timeout_s), **with_id(transaction)}
     payload = msgspec.json.encode(dated)  # before Kafka is asked for anything
@@ -93,14 +84,9 @@ def call_many(
     appended: Callable[[], None] | None = None,
     look: Callable[[], object] = lambda: None,
 ) -> Iterator[Result]:
-    """Append transactions and yield their results in the order of appending.
-
-    One that lacks the locks of a constraint is appended again with them (`constraints.locks`), and
-    the result of that one is yielded.
-
-    Raises:
-        StreamyError: as `call`.
-        Failure: nobody listens at Kafka's address.
+    """Append transactions and yield their results in the order of appending. One that lacks the
+    locks of a constraint is appended again with them (`constraints.locks`), and the result of that
+    one is yielded. Raises StreamyError: as `call`; Failure: nobody listens at Kafka's address.
     """
     from streamydb.kafka.producer import Producer
     from streamydb.kafka.results import ResultReader

@@ -9,7 +9,7 @@ import typer
 
 from streamydb.cli.common import EXIT_NO, plain, print_json, stdout, tick
 from streamydb.cli.options import DatabaseOptions, Json, Procedures, time_span
-from streamydb.cli.target import Target, find_target
+from streamydb.cli.target import find_target
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,27 +22,22 @@ def check(
     options: DatabaseOptions,
     timeout: Annotated[
         float,
-        typer.Option(
-            "--timeout", help="Seconds to wait for a pipeline that is behind.", callback=time_span
-        ),
+        typer.Option(help="Seconds to wait for a pipeline that is behind.", callback=time_span),
     ] = 60.0,
     created_partitions: Annotated[
         int | None,
         typer.Option(
-            "--created-partitions",
             help="Partitions of the log when the database was created, if that was elsewhere.",
             min=1,
         ),
     ] = None,
     id_window: Annotated[
-        int | None, typer.Option("--id-window", help="For how many seqs an id is remembered.")
+        int | None, typer.Option(help="For how many seqs an id is remembered.")
     ] = None,
     procedures: Procedures = None,
     backup: Annotated[
         Path | None,
-        typer.Option(
-            "--backup", metavar="FOLDER", help="The backup that the log was trimmed behind."
-        ),
+        typer.Option(metavar="FOLDER", help="The backup that the log was trimmed behind."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -51,32 +46,16 @@ def check(
     Works on a live and on a stopped database. Exit code 3 if anything is missing, extra or
     different.
     """
-    target = find_target(options, id_window=id_window, procedures=procedures)
-    report = run_check(target, timeout, created_partitions, backup)
-    if json:
-        print_json(report)
-    else:
-        show(report)
-    if not report.ok:
-        raise typer.Exit(EXIT_NO)
-
-
-def run_check(
-    target: Target,
-    timeout_s: float = 60.0,
-    created_partitions: int | None = None,
-    backup: Path | None = None,
-) -> CheckReport:
-    """Check a database, with progress on standard error."""
     from streamydb.cli.past import of_this_log
     from streamydb.cli.phases import Phases
     from streamydb.local.module_folder import FolderModules
     from streamydb.verify.check import CheckOptions
     from streamydb.verify.check import check as compare
 
+    target = find_target(options, id_window=id_window, procedures=procedures)
     target.must_listen()
-    record = target.place.record()
-    options = {name: getattr(target.settings, name) for name in target.settings.model_fields_set}
+    record, settings = target.files.record(), target.settings
+    id_window_set = settings.id_window if "id_window" in settings.model_fields_set else None
     trimmed = of_this_log(target, backup) if backup else None
     modules = [target.procedures, *([trimmed.procedures] if trimmed else [])]
     with Phases().phase(f"Checking {target.database}") as phase:
@@ -85,15 +64,20 @@ def run_check(
                 connection=target.connection,
                 database=target.database,
                 initial_partitions=created_partitions or (record.partitions if record else None),
-                id_window=options.get("id_window"),
-                timeout_s=timeout_s,
+                id_window=id_window_set,
+                timeout_s=timeout,
                 modules=FolderModules(modules),
                 trimmed=trimmed,
                 progress=lambda step: _note(phase, step),
             )
         )
         phase.outcome = f"{report.transactions:,} transactions, {report.txn_per_s:,.0f}/s"
-    return report
+    if json:
+        print_json(report)
+    else:
+        show(report)
+    if not report.ok:
+        raise typer.Exit(EXIT_NO)
 
 
 def show(report: CheckReport) -> None:

@@ -30,11 +30,8 @@ class ClassDataError(StreamyError):
 
 def make() -> list[Path]:
     """Make the archives that are missing, by running a small database; return where they lie.
-
-    Raises:
-        ClassDataError: a JVM wrote none, or the database did not run.
-        JarsError: the jars cannot be fetched.
-        JavaError: no usable Java.
+    Raises ClassDataError: a JVM wrote none, or the database did not run; JarsError: the jars cannot
+    be fetched; JavaError: no usable Java.
     """
     archives = {name: archive(name, resolve(name)) for name in CONFIGURATIONS}
     folder = cache_folder() / "class-data"
@@ -44,7 +41,13 @@ def make() -> list[Path]:
             with tempfile.TemporaryDirectory(prefix=".training-", dir=folder) as scratch:
                 _train(Path(scratch))
                 for name, file in archives.items():
-                    _keep(Path(scratch) / f"{name}{file.suffix}", file)
+                    archive_made = Path(scratch) / f"{name}{file.suffix}"
+                    if not archive_made.is_file():
+                        raise ClassDataError(
+                            f"Java wrote no archive {archive_made.name}; "
+                            "everything works without it"
+                        )
+                    archive_made.rename(file)
     return list(archives.values())
 
 
@@ -76,14 +79,6 @@ def _execute(database: Database) -> None:
 def _leads(database: Database, gear: str) -> bool:
     gear_status = database.status().gear
     return gear_status is not None and gear_status.gear == gear
-
-
-def _keep(archive_made: Path, file: Path) -> None:
-    if not archive_made.is_file():
-        raise ClassDataError(
-            f"Java wrote no archive {archive_made.name}; everything works without it"
-        )
-    archive_made.rename(file)
 
 
 def main() -> int:

@@ -63,7 +63,11 @@ class Commands(TyperGroup):
         """Run the program; what a terminal or a file cannot show does not end it, and what SIGTERM
         ends leaves nothing half made.
         """
-        open_what_is_closed()
+        # Give a program that was started without standard streams (`>&-`) empty ones. Otherwise
+        # Kafka's client would get their numbers for its connections, and write errors there.
+        for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+            if getattr(sys, name) is None:
+                setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
         show_what_can_be()
         let_java_read_every_name()
         with unwinding():
@@ -77,15 +81,13 @@ class Commands(TyperGroup):
             code = _code(error)
             if code is None:
                 raise
-            say_error(_said(error))
+            # The message; for a file, a folder or a disk with its name.
+            say_error(
+                NO_UTF8
+                if isinstance(error, UnicodeEncodeError)
+                else (isinstance(error, OSError) and said_of(error)) or str(error)
+            )
             raise typer.Exit(code) from error
-
-
-def _said(error: Exception) -> str:
-    """The message; for a file, a folder or a disk with its name."""
-    if isinstance(error, UnicodeEncodeError):
-        return NO_UTF8
-    return (isinstance(error, OSError) and said_of(error)) or str(error)
 
 
 def _code(error: Exception) -> int | None:
@@ -103,16 +105,6 @@ def _code(error: Exception) -> int | None:
     return EXIT_FAILED if ours else None
 
 
-def open_what_is_closed() -> None:
-    """Give a program that was started without standard streams (`>&-`) empty ones.
-
-    Otherwise Kafka's client would get their numbers for its connections, and write errors there.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
-
-
 def show_what_can_be() -> None:
     """Have characters that an encoding lacks (Latin-1, ASCII) be shown by their numbers."""
     for stream in (sys.stdout, sys.stderr):
@@ -121,10 +113,8 @@ def show_what_can_be() -> None:
 
 
 def let_java_read_every_name() -> None:
-    """Have processes that are started take names of files for UTF-8 where LC_ALL says ASCII.
-
-    Python does so by itself unless LC_ALL is set, and Java cannot begin in a folder that it cannot
-    name.
+    """Have processes that are started take names of files for UTF-8 where LC_ALL says ASCII. Python
+    does so by itself unless LC_ALL is set, and Java cannot begin in a folder that it cannot name.
     """
     if os.environ.get("LC_ALL") and locale.setlocale(locale.LC_CTYPE) == "C":
         os.environ["LC_ALL"] = "C.UTF-8"
@@ -205,7 +195,6 @@ def read_settings(**given: object) -> Settings:
 
 def settings_message(error: Any, given: dict[str, object], prefix: str = "STREAMYDB_") -> str:
     """Say what is wrong with the settings, one line a problem, and show no value of them.
-
     ``prefix``: of the variables.
     """
     lines = []
@@ -226,11 +215,7 @@ def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
 
 
 def read_file(file: Path) -> bytes:
-    """The content of a file that an argument names.
-
-    Raises:
-        Failure: it cannot be read.
-    """
+    """The content of a file that an argument names. Raises Failure: it cannot be read."""
     try:
         return file.read_bytes()
     except OSError as error:

@@ -46,10 +46,10 @@ def constraints(
     what: Annotated[str | None, typer.Argument(help="As the action has it.")] = None,
     url: Annotated[
         str | None,
-        typer.Option("--url", help="For verify: the facade (default: the one that `up` started)."),
+        typer.Option(help="For verify: the facade (default: the one that `up` started)."),
     ] = None,
     token: Annotated[
-        str | None, typer.Option("--token", help="For verify: the facade's, if it wants one.")
+        str | None, typer.Option(help="For verify: the facade's, if it wants one.")
     ] = None,
     timeout: ResultTimeout = 60.0,
     json: Json = False,
@@ -59,7 +59,13 @@ def constraints(
     Declarations go through the log: they hold for the transactions after them.
     """
     target = find_target(options)
-    _must_fit(action, what)
+    # Refuse an action without what it is about, or with what it has no use for.
+    if what is None and action is ConstraintAction.DECLARE:
+        fail("declare what? Give a declaration as JSON, or as @FILE", EXIT_USAGE)
+    if what is None and action is ConstraintAction.DROP:
+        fail("drop what? Give a constraint's name", EXIT_USAGE)
+    if what is not None and action is ConstraintAction.LIST:
+        fail("list takes nothing else: it shows all constraints", EXIT_USAGE)
     if action is ConstraintAction.LIST:
         _list(target, timeout, json=json)
     elif action is ConstraintAction.VERIFY:
@@ -70,21 +76,9 @@ def constraints(
         _constrain(target, {"declare": declaration(what or "")}, timeout, json=json)
 
 
-def _must_fit(action: ConstraintAction, what: str | None) -> None:
-    """Refuse an action without what it is about, or with what it has no use for."""
-    if what is None and action is ConstraintAction.DECLARE:
-        fail("declare what? Give a declaration as JSON, or as @FILE", EXIT_USAGE)
-    if what is None and action is ConstraintAction.DROP:
-        fail("drop what? Give a constraint's name", EXIT_USAGE)
-    if what is not None and action is ConstraintAction.LIST:
-        fail("list takes nothing else: it shows all constraints", EXIT_USAGE)
-
-
 def declaration(text: str) -> Any:
-    """The declaration that an argument gives, as JSON or as @FILE.
-
-    Raises:
-        Failure: it is no JSON object, or the file cannot be read.
+    """The declaration that an argument gives, as JSON or as @FILE. Raises Failure: it is no JSON
+    object, or the file cannot be read.
     """
     import msgspec
 

@@ -39,9 +39,7 @@ def create(
     replicas: ReplicaOptions,
     from_snapshot: Annotated[
         str | None,
-        typer.Option(
-            "--from-snapshot", help="Put the values of this Parquet snapshot into the new database."
-        ),
+        typer.Option(help="Put the values of this Parquet snapshot into the new database."),
     ] = None,
     sync: Sync = None,
     connect: Connect = False,
@@ -58,7 +56,7 @@ def create(
         topics.append(kafka.add_connect(target.connection, target.database))
     restored = None if from_snapshot is None else load_snapshot(target, from_snapshot)
     if json:
-        record = target.place.record()
+        record = target.files.record()
         facts = {
             "database": target.database, "topics": topics, "record": record,
             "copies": copies._asdict(),
@@ -71,10 +69,8 @@ def create(
 
 
 def load_snapshot(target: Target, folder: str) -> Restored:
-    """Append the values of a snapshot; go on where an earlier call was interrupted.
-
-    Raises:
-        SnapshotError: there is no such snapshot, or the log has other records.
+    """Append the values of a snapshot; go on where an earlier call was interrupted. Raises
+    SnapshotError: there is no such snapshot, or the log has other records.
     """
     from streamydb import kafka
     from streamydb.backup.snapshots import restore
@@ -100,34 +96,38 @@ def load_snapshot(target: Target, folder: str) -> Restored:
 
 
 def create_database(target: Target, sync: bool | None = None) -> tuple[TopicNames, Copies]:
-    """Create the topics and keep how the database was created; warn of too few copies.
-
-    ``sync``: whether brokers write to the disk before they acknowledge; None: as it is.
-
-    Raises:
-        Failure: the database exists with other shards, or another grouping.
-        TopicsError: a topic exists with other settings, or Kafka does not answer.
+    """Create the topics and keep how the database was created; warn of too few copies. ``sync``:
+    whether brokers write to the disk before they acknowledge; None: as it is. Raises Failure: the
+    database exists with other shards, or another grouping; TopicsError: a topic exists with other
+    settings, or Kafka does not answer.
     """
     from streamydb import kafka
 
     settings = target.settings
     refuse_changes(target)
-    record = target.place.record()
+    record = target.files.record()
     copies = copies_of(target)
     names = kafka.create(
-        target.connection,
-        target.database,
-        partitions=_partitions(target, record),
-        shards=settings.shards,
-        replication=copies.replication,
-        min_insync=copies.min_insync,
+        target.connection, target.database, partitions=_partitions(target, record),
+        shards=settings.shards, replication=copies.replication, min_insync=copies.min_insync,
         changes_partitions=settings.changes_partitions,
-    )
+    )  # fmt: skip
     if sync is not None:
         kafka.set_sync(target.connection, target.database, on=sync)
     if record is None:
         _found(target)
-        _keep(target)
+        from streamydb.local.folder import DatabaseRecord
+
+        settings = target.settings
+        target.files.write_record(
+            DatabaseRecord(
+                database=target.database,
+                shards=settings.shards,
+                partitions=settings.partitions,
+                grouping=settings.grouping,
+                bootstrap=settings.bootstrap,
+            )
+        )
     return names, copies
 
 
@@ -146,7 +146,7 @@ def copies_of(target: Target) -> Copies:
 
 def refuse_changes(target: Target) -> None:
     """Refuse settings that contradict how the database was created."""
-    record = target.place.record()
+    record = target.files.record()
     if record is None:
         return
     for name in ("shards", "grouping"):
@@ -176,13 +176,11 @@ def refuse_partitions(target: Target) -> None:
 
 
 def _partitions(target: Target, record: DatabaseRecord | None) -> int:
-    """Return how many partitions the log has or shall have;
-    it may have grown since its creation.
-    """
-    if record is None:
-        return target.settings.partitions
+    """Return how many partitions the log has, which may have grown, or shall have."""
     from streamydb import kafka
 
+    if record is None:
+        return target.settings.partitions
     name = kafka.TopicNames(target.database).transactions
     topic = kafka.describe(target.connection, target.database).get(name)
     if topic is None:
@@ -203,18 +201,3 @@ def _found(target: Target) -> None:
         log = kafka.log_id(target.connection, target.database)
         founding = kafka.FoundingFacts(log=log, **facts)
         kafka.record(target.connection, target.database, founding)
-
-
-def _keep(target: Target) -> None:
-    from streamydb.local.folder import DatabaseRecord
-
-    settings = target.settings
-    target.place.write_record(
-        DatabaseRecord(
-            database=target.database,
-            shards=settings.shards,
-            partitions=settings.partitions,
-            grouping=settings.grouping,
-            bootstrap=settings.bootstrap,
-        )
-    )

@@ -37,7 +37,11 @@ def doctor(options: DatabaseOptions, json: Json = False) -> None:
         print_json([finding._asdict() for finding in findings])
     else:
         for finding in findings:
-            _show(finding)
+            colour = {"ok": "green", "warn": "yellow", "fail": "red"}[finding.level]
+            mark = typer.style(f"{finding.level:<4}", fg=colour, bold=finding.level != "ok")
+            typer.echo(f"{mark}  {finding.name}: {finding.what}")
+            if finding.fix:
+                typer.echo(f"      fix: {finding.fix}")
     if any(finding.level == "fail" for finding in findings):
         raise typer.Exit(EXIT_NO)
 
@@ -45,7 +49,15 @@ def doctor(options: DatabaseOptions, json: Json = False) -> None:
 def examine(target: Target) -> Iterator[Finding]:
     """Look at everything, the most basic first; what depends on a failed one is left out."""
     yield _python()
-    yield from _packages()
+    for package in _PACKAGES:
+        version = installed(package)
+        if version is None:
+            fix = f"pip install {package} (or run `make venv`)"
+            yield Finding(package, "fail", "is not installed", fix)
+        elif package == "pandas" and not version.startswith("2."):
+            yield Finding(package, "fail", version, "pip install 'pandas>=2.2,<3'")
+        else:
+            yield Finding(package, "ok", version)
     yield _guarded("java", _java)
     yield _guarded("jars", lambda: _jars(target))
     broker = _guarded("broker", lambda: _broker(target))
@@ -74,18 +86,6 @@ def _python() -> Finding:
     if sys.version_info[:2] < PYTHON_MIN:
         return Finding("python", "fail", version, "install Python 3.11 or newer")
     return Finding("python", "ok", version)
-
-
-def _packages() -> Iterator[Finding]:
-    for package in _PACKAGES:
-        version = installed(package)
-        if version is None:
-            fix = f"pip install {package} (or run `make venv`)"
-            yield Finding(package, "fail", "is not installed", fix)
-        elif package == "pandas" and not version.startswith("2."):
-            yield Finding(package, "fail", version, "pip install 'pandas>=2.2,<3'")
-        else:
-            yield Finding(package, "ok", version)
 
 
 def _java() -> Finding:
@@ -155,9 +155,7 @@ def _clock(target: Target) -> Finding:
 
 def commit_warning(target: Target) -> str | None:
     """Return a warning if commit times are ahead of this machine's clock; None if they are not.
-
-    Raises:
-        StreamyError: Kafka does not answer.
+    Raises StreamyError: Kafka does not answer.
     """
     from streamydb.kafka import TopicNames
     from streamydb.kafka.admin import cluster, count_partitions
@@ -194,7 +192,7 @@ def _pipeline(target: Target) -> Finding:
     from streamydb.cli.status import leader_of, pipelines_elsewhere
     from streamydb.local.folder import age_s
 
-    status = target.place.status()
+    status = target.files.status()
     if status.state == "running":
         age = age_s(status.updated_ms)
         behind = status.lag or 0
@@ -208,11 +206,3 @@ def _pipeline(target: Target) -> Finding:
     fix = "`streamydb up` starts it; its log has the reason"
     level: Literal["warn", "fail"] = "fail" if status.state == "failed" else "warn"
     return Finding("pipeline", level, f"{status.state} {status.error or ''}".strip(), fix)
-
-
-def _show(finding: Finding) -> None:
-    colour = {"ok": "green", "warn": "yellow", "fail": "red"}[finding.level]
-    mark = typer.style(f"{finding.level:<4}", fg=colour, bold=finding.level != "ok")
-    typer.echo(f"{mark}  {finding.name}: {finding.what}")
-    if finding.fix:
-        typer.echo(f"      fix: {finding.fix}")

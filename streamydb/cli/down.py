@@ -29,9 +29,7 @@ def down(
     grace: Annotated[
         float | None,
         typer.Option(
-            "--grace",
-            help="Seconds to end by itself before it is killed (default: 65).",
-            callback=time_span,
+            help="Seconds to end by itself before it is killed (default: 65).", callback=time_span
         ),
     ] = None,
     json: Json = False,
@@ -48,7 +46,7 @@ def down(
     fronts = [name for name in names if stop_front(target.settings.home, name, phases)]
     base = target.settings.home
     stopped = [name for name in names if _stop_pipeline(base, name, grace_s, phases)]
-    folder = base / "databases" if everything else target.place.folder
+    folder = base / "databases" if everything else target.files.folder
     strays = stop_strays(folder, grace_s, phases)
     others = [] if everything else _others_running(target)
     broker = False if others else _stop_broker(target.settings.home, grace_s, phases)
@@ -67,7 +65,6 @@ def grace_of(target: Target) -> float:
 
 
 def _stop_pipeline(home: Path, name: str, grace_s: float, phases: Phases) -> bool:
-    """Stop one database's pipeline; False if it did not run."""
     from streamydb.local import processes
     from streamydb.local.folder import PIPELINE, DatabaseFolder
 
@@ -97,7 +94,6 @@ def stop_strays(folder: Path, grace_s: float, phases: Phases) -> list[str]:
 
 
 def _stop_broker(home: Path, grace_s: float, phases: Phases) -> bool:
-    """Stop the embedded broker; False if it did not run."""
     from streamydb.local.broker import find_broker, stop_detached
 
     if find_broker(home) is None:

@@ -16,12 +16,10 @@ from streamydb.cli.target import Target, find_target
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from streamydb.facade.life import TransactionHistory
-    from streamydb.facade.life.core import CheckOutcome, ExplainedPlan, LogAppend, MetValue
+    from streamydb.facade.explanation import TransactionHistory
+    from streamydb.facade.explanation.core import CheckOutcome, ExplainedPlan, LogAppend, MetValue
     from streamydb.facade.ports import LogPosition
-    from streamydb.records import Result
     from streamydb.verify.whatif import History
-    from streamydb.verify.whatif.stretch import Progress
 
 _PLACE: Final = re.compile(r"([0-9]{1,9}):([0-9]{1,18})")
 """Partition and offset, no larger than Kafka has them."""
@@ -31,8 +29,7 @@ def explain(
     txn_id: Annotated[str, typer.Argument(metavar="ID", help="The transaction's id.")],
     options: DatabaseOptions,
     record: Annotated[
-        str | None,
-        typer.Option("--record", metavar="PARTITION:OFFSET", help="Where its record is, if known."),
+        str | None, typer.Option(metavar="PARTITION:OFFSET", help="Where its record is, if known.")
     ] = None,
     replay: Annotated[
         bool,
@@ -43,9 +40,7 @@ def explain(
     ] = True,
     backup: Annotated[
         Path | None,
-        typer.Option(
-            "--backup", metavar="FOLDER", help="Execute this backup, from its nearest state."
-        ),
+        typer.Option(metavar="FOLDER", help="Execute this backup, from its nearest state."),
     ] = None,
     procedures: Procedures = None,
     json: Json = False,
@@ -55,22 +50,44 @@ def explain(
     What the log alone decides is computed; plans and times are shown as they were recorded. What
     is not known any more is said, with the reason.
     """
+    import msgspec
+
     from streamydb.cli.backup_options import noting
-    from streamydb.cli.explain import lines
     from streamydb.cli.phases import Phases
+    from streamydb.facade.explanation import explain as told
+    from streamydb.facade.explanation.core import MetValue
+    from streamydb.facade.explanation.kafka import collect
+    from streamydb.facade.kafka_search import search_result
+    from streamydb.facade.ports import NoResult
+    from streamydb.verify.whatif.run import executed_before
 
     txn_id.encode()  # what is no text is told before Kafka is asked
     position = _place(record)
     target = find_target(options, procedures=procedures)
     target.must_exist()
     with Phases().phase(f"The life of {txn_id}") as phase:
-        result = _verdict(target, txn_id, position)
+        settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})
+        result = search_result(settings, txn_id, position)
+        if isinstance(result, NoResult) or result.id != txn_id:
+            fail(
+                f"no verdict of {txn_id} was found in {target.database}: it was not appended, is "
+                "not decided yet, or its result was deleted since"
+            )
+        result = msgspec.structs.replace(result, duplicate=msgspec.UNSET)
         history = _history(target, backup) if replay else None
-        history_of_transaction = _life(target, result, history, noting(phase))
+        progress = noting(phase)
+
+        def look(keys: Sequence[str]) -> Mapping[str, MetValue] | None:
+            if history is None:
+                return None
+            state = executed_before(history, result.seq, progress)
+            return {key: MetValue(*state[key]) for key in keys if key in state}
+
+        history_of_transaction = told(
+            result, collect(target.connection, target.database, result), look
+        )
         phase.outcome = f"seq {history_of_transaction.order.seq:,}"
     if json:
-        import msgspec
-
         print_raw(msgspec.json.encode(history_of_transaction))
     else:
         for line in lines(history_of_transaction):
@@ -78,11 +95,7 @@ def explain(
 
 
 def _place(record: str | None) -> LogPosition | None:
-    """The place in the log that is named.
-
-    Raises:
-        Failure: it is none.
-    """
+    """The place in the log that is named. Raises Failure: it is none."""
     from streamydb.facade.ports import LogPosition
 
     if record is None:
@@ -91,27 +104,6 @@ def _place(record: str | None) -> LogPosition | None:
     if match is None:
         fail(f"--record {record}: give it as PARTITION:OFFSET, like 0:41", EXIT_USAGE)
     return LogPosition(int(match[1]), int(match[2]))
-
-
-def _verdict(target: Target, txn_id: str, position: LogPosition | None) -> Result:
-    """The verdict of the transaction itself.
-
-    Raises:
-        Failure: there is none.
-    """
-    import msgspec
-
-    from streamydb.facade.kafka_search import search_result
-    from streamydb.facade.ports import NoResult
-
-    settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})
-    result = search_result(settings, txn_id, position)
-    if isinstance(result, NoResult) or result.id != txn_id:
-        fail(
-            f"no verdict of {txn_id} was found in {target.database}: it was not appended, is not "
-            "decided yet, or its result was deleted since"
-        )
-    return msgspec.structs.replace(result, duplicate=msgspec.UNSET)
 
 
 def _history(target: Target, backup: Path | None) -> History | None:
@@ -126,30 +118,11 @@ def _history(target: Target, backup: Path | None) -> History | None:
     return None if any(span.low for span in spans.values()) else live_history(target)
 
 
-def _life(
-    target: Target, result: Result, history: History | None, progress: Progress
-) -> TransactionHistory:
-    """Put it together; without a log to execute, some of the values that it met are not known."""
-    from streamydb.facade.life import explain as told
-    from streamydb.facade.life.core import MetValue
-    from streamydb.facade.life.kafka import collect
-    from streamydb.verify.whatif.run import executed_before
-
-    def look(keys: Sequence[str]) -> Mapping[str, MetValue] | None:
-        if history is None:
-            return None
-        state = executed_before(history, result.seq, progress)
-        return {key: MetValue(*state[key]) for key in keys if key in state}
-
-    return told(result, collect(target.connection, target.database, result), look)
-
-
 _SHOWN_CHARACTERS = 120
 _NEAREST = 5
 
 
 def lines(life: TransactionHistory) -> Iterator[str]:
-    """Yield them in the order of what happened."""
     yield f"{plain(str(life.id))}  seq {life.order.seq}, committed at {shown(life.order.ts_ms)}"
     yield "append"
     yield from (f"  {_append(each, life.order.seq)}" for each in life.appends)

@@ -23,16 +23,12 @@ def fork(
     replicas: ReplicaOptions,
     at: Annotated[
         str | None,
-        typer.Option(
-            "--at", help="A seq, or a time (ISO 8601 with zone) (default: now).", callback=point
-        ),
+        typer.Option(help="A seq, or a time (ISO 8601 with zone) (default: now).", callback=point),
     ] = None,
     shards: Shards = None,
     backup: Annotated[
         Path | None,
-        typer.Option(
-            "--backup", metavar="FOLDER", help="The backup that the log was trimmed behind."
-        ),
+        typer.Option(metavar="FOLDER", help="The backup that the log was trimmed behind."),
     ] = None,
     procedures: Procedures = None,
     json: Json = False,
@@ -53,7 +49,7 @@ def fork(
     log = live(subject, None if backup is None else BackupFolder(backup))
     new = DatabaseOptions(name, options.home, options.bootstrap or source.bootstrap)
     target = empty_target(log.manifest, new, shards, replicas)
-    if target.place.record() is not None:
+    if target.files.record() is not None:
         fail(f"there is a database {name} in {target.settings.home} already: name another one")
     with Phases().phase(f"Reading {source.database}") as phase:
         about = moment_at(log, _seq(log, at), noting(phase))
@@ -63,7 +59,6 @@ def fork(
 
 
 def _seq(log: LiveLog, at: str | None) -> int | None:
-    """The seq that is asked for; None: the newest."""
     from streamydb.backup.fork import seq_until
     from streamydb.spark.snapshot import moment
 

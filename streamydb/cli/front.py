@@ -17,14 +17,11 @@ if TYPE_CHECKING:
     from streamydb.cli.target import Target
     from streamydb.local.fork_server import ForkServer
 
-HTTP_PORT = 8080
-"""Where the facade listens, if nothing else does."""
-
+HTTP_PORT = 8080  # where the facade listens, if nothing else does
 PREFIX = "STREAMYDB_SERVE_"
 
 POLL_S = 0.1
-ASK_S = 5.0
-"""How long a facade may take to say that it is ready, before it is asked again."""
+ASK_S = 5.0  # how long a facade may take to say that it is ready, before it is asked again
 
 _SMALL = {
     f"{PREFIX}RESULTS_BYTES_MAX": str(4 << 20),
@@ -33,9 +30,7 @@ _SMALL = {
 }
 """Settings of a facade that keeps little in memory."""
 
-_SAID_BYTES = 16_384
-"""So much of an answer is read for its reason."""
-
+_SAID_BYTES = 16_384  # so much of an answer is read for its reason
 GRACE_S = 30.0
 """How long they may take to end: a facade ends its requests (10 s), then what it has appended."""
 
@@ -60,24 +55,28 @@ class Front(NamedTuple):
     small: bool = False
 
     def free(self, port: int) -> bool:
-        """Return True if nobody listens there."""
         from streamydb.local.broker.ports import is_free
 
         return is_free(port, self.host)
 
 
 def front_of(target: Target, port: int | None, timeout_s: float) -> Front:
-    """Return the facade that the option and the environment ask for.
-
-    Found out before anything is started.
-
-    Raises:
-        Failure: it would not serve with these settings, its address is not to be had, or it runs
-            on another port.
+    """Return the facade that the option and the environment ask for. Found out before anything is
+    started. Raises Failure: it would not serve with these settings, its address is not to be had,
+    or it runs on another port.
     """
-    front, running = wished(port, timeout_s), target.place.facade_url()
+    front, running = wished(port, timeout_s), target.files.facade_url()
     if running is None:
-        _refuse_taken(front)
+        if not front.free(0):
+            fail(
+                f"{PREFIX}HOST: {front.host} is no address that a program on this machine may "
+                "listen on. Nothing was started", EXIT_USAGE,
+            )  # fmt: skip
+        if front.port is not None and not front.free(front.port):
+            fail(
+                f"another program has port {front.port}; choose another with --http-port "
+                f"({PREFIX}PORT), or leave it out: then a free one is found. Nothing was started"
+            )
     elif front.port is not None and front.port != _port_of(running):
         fail(
             f"the facade of {target.database} runs at {running}, not on port {front.port}: stop it "
@@ -104,19 +103,6 @@ def wished(port: int | None, timeout_s: float) -> Front:
     return Front(number or None, timeout_s, settings.host, settings.local_url, name)
 
 
-def _refuse_taken(front: Front) -> None:
-    if not front.free(0):
-        fail(
-            f"{PREFIX}HOST: {front.host} is no address that a program on this machine may listen "
-            "on. Nothing was started", EXIT_USAGE,
-        )  # fmt: skip
-    if front.port is not None and not front.free(front.port):
-        fail(
-            f"another program has port {front.port}; choose another with --http-port "
-            f"({PREFIX}PORT), or leave it out: then a free one is found. Nothing was started"
-        )
-
-
 def start_front(target: Target, front: Front, phases: Phases) -> str:
     """Start read model and facade unless they run; return the address once that is ready."""
     with phases.phase("REST facade") as phase:
@@ -136,10 +122,10 @@ def begin_front(target: Target, front: Front, forks: ForkServer | None = None) -
     from streamydb.local import processes
     from streamydb.local.folder import READ_MODEL
 
-    if processes.find(target.place.folder, READ_MODEL) is None:
+    if processes.find(target.files.folder, READ_MODEL) is None:
         command = _command(target, "read-model")
         environment = _environment(target, front)
-        processes.start(target.place.folder, READ_MODEL, command, environment, forks)
+        processes.start(target.files.folder, READ_MODEL, command, environment, forks)
     _begin_facade(target, front, forks)
 
 
@@ -158,15 +144,15 @@ def _begin_facade(target: Target, front: Front, forks: ForkServer | None = None)
     from streamydb.local import processes
     from streamydb.local.folder import FACADE
 
-    url = target.place.facade_url()
+    url = target.files.facade_url()
     if url is None:
         chosen = _free_port(front)
         waits = ["--timeout", f"{front.timeout_s:g}"]
         command = _command(target, "serve", "--port", str(chosen), *waits)
         url = f"{front.url}:{chosen}"
-        target.place.note_facade(url)
+        target.files.note_facade(url)
         environment = _environment(target, front)
-        processes.start(target.place.folder, FACADE, command, environment, forks)
+        processes.start(target.files.folder, FACADE, command, environment, forks)
     return url
 
 
@@ -177,7 +163,7 @@ def start_copy(target: Target, phases: Phases) -> None:
     from streamydb.local import processes
     from streamydb.local.folder import CONNECT
 
-    folder, topic = target.place.folder, kafka.TopicNames(target.database).connect
+    folder, topic = target.files.folder, kafka.TopicNames(target.database).connect
     runs = processes.find(folder, CONNECT) is not None
     if runs or not existing(target.connection, [topic]):
         return
@@ -210,12 +196,9 @@ def _command(target: Target, *words: str) -> list[str]:
 
 
 def _served(target: Target, front: Front) -> str | None:
-    """Start the facade unless it runs; return its address once it is ready.
-
-    None if somebody else took the port before it could, and no port is wished for: try again.
-
-    Raises:
-        Failure: a process ended (with the end of its log), or the time is up.
+    """Start the facade unless it runs; return its address once it is ready. None if somebody else
+    took the port before it could, and no port is wished for: try again. Raises Failure: a process
+    ended (with the end of its log), or the time is up.
     """
     from streamydb.local import launcher, processes
     from streamydb.local.folder import FACADE
@@ -224,7 +207,7 @@ def _served(target: Target, front: Front) -> str | None:
     if _comes_up(target, url, front):
         return url
     if front.port is not None or front.free(_port_of(url)):
-        log = processes.log_path(target.place.folder, FACADE)
+        log = processes.log_path(target.files.folder, FACADE)
         fail(f"the {FACADE} ended.\n{launcher.end_of_log(log)}")
     return None
 
@@ -239,15 +222,13 @@ def _free_port(front: Front) -> int:
 
 
 def _comes_up(target: Target, url: str, front: Front) -> bool:
-    """Wait until the facade is ready; False if it has ended.
-
-    Raises:
-        Failure: the read model ended (with the end of its log), or the time is up.
+    """Wait until the facade is ready; False if it has ended. Raises Failure: the read model ended
+    (with the end of its log), or the time is up.
     """
     from streamydb.local import launcher, processes
     from streamydb.local.folder import FACADE, READ_MODEL
 
-    folder, why = target.place.folder, "it has not been asked yet"
+    folder, why = target.files.folder, "it has not been asked yet"
 
     def end_of_log(role: str) -> str:
         return launcher.end_of_log(processes.log_path(folder, role))
@@ -275,9 +256,8 @@ def _comes_up(target: Target, url: str, front: Front) -> bool:
 
 
 def _listens(pid: int, port: int) -> bool:
-    """Return True if this process serves the port, and not another that has just taken it.
-
-    Another user's process shows nobody what it serves: it is asked.
+    """Return True if this process serves the port, and not another that has just taken it. Another
+    user's process shows nobody what it serves: it is asked.
     """
     import psutil
 
@@ -298,7 +278,6 @@ def _port_of(url: str) -> int:
 
 def _obstacle(url: str, name: str | None = None) -> str | None:
     """Ask a facade, which has been found to be our own process, why it is not ready; None: it is.
-
     It is asked for `name` if it answers only for that; its certificate may be another host's.
     Whatever it answers, and however slowly: only the status counts, and that within a time.
     """

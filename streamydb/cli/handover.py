@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 def handover(
     options: DatabaseOptions,
     to: Annotated[
-        str, typer.Option("--to", help="Name of the standby; by default the furthest ready one.")
+        str, typer.Option(help="Name of the standby; by default the furthest ready one.")
     ] = "",
     timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds the hand-over may take.", callback=time_span)
+        float, typer.Option(help="Seconds the hand-over may take.", callback=time_span)
     ] = 30.0,
     json: Json = False,
 ) -> None:
@@ -47,7 +47,6 @@ def handover(
 
 
 def _pause(outcome: HandoverResult) -> str:
-    """Describe the pause that clients saw."""
     if outcome.pause_s is not None:
         return f"Clients waited for verdicts for {outcome.pause_s:.2f} s at the longest."
     if outcome.pause_unknown is not None:

@@ -16,19 +16,17 @@ if TYPE_CHECKING:
     from streamydb.local.fork_server import ForkServer
     from streamydb.local.processes import ProcessRecord
 
-POLL_S = 0.1
-"""How often the status file is looked at while a pipeline starts, in seconds."""
+POLL_S = 0.1  # how often the status file is looked at while a pipeline starts, in seconds
 
 
 def pipeline_command(
     target: Target, master: str, extra: Sequence[str] = (), name: str = ""
 ) -> list[str]:
-    """The command line that runs the pipeline of this database in the foreground.
-
-    ``name``: of one of several pipelines over the log; each has a checkpoint of its own.
+    """The command line that runs the pipeline of this database in the foreground. ``name``: of one
+    of several pipelines over the log; each has a checkpoint of its own.
     """
-    settings, place = target.settings, target.place
-    record = place.record()
+    settings, files = target.settings, target.files
+    record = files.record()
     fixed = {} if record is None else {
         "partitions": record.partitions, "id-window": record.id_window,
         "digest-interval": record.digest_interval,
@@ -42,7 +40,7 @@ def pipeline_command(
         "--bootstrap",
         target.bootstrap,
         "--checkpoint",
-        str(place.checkpoint_of(name)),
+        str(files.checkpoint_of(name)),
         "--master",
         master,
         "--shards",
@@ -50,7 +48,7 @@ def pipeline_command(
         "--grouping",
         settings.grouping,
         "--status-file",
-        str(place.status_file_of(name)),
+        str(files.status_file_of(name)),
         "--procedures",
         str(target.procedures),
         *(f"--{option}={value}" for option, value in fixed.items() if value is not None),
@@ -69,17 +67,15 @@ def start_pipeline(
     from streamydb.local import processes
     from streamydb.local.folder import PIPELINE
 
-    target.place.status_file.unlink(missing_ok=True)
+    target.files.status_file.unlink(missing_ok=True)
     command = pipeline_command(target, master, extra)
     environment = {"STREAMYDB_HOME": str(target.settings.home)}
-    return processes.start(target.place.folder, PIPELINE, command, environment, forks)
+    return processes.start(target.files.folder, PIPELINE, command, environment, forks)
 
 
 def wait_until_ready(target: Target, timeout_s: float, phase: Phase) -> PipelineStatus:
-    """Wait until the pipeline says that it runs.
-
-    Raises:
-        Failure: it ended or failed (with the end of its log), or the time is up.
+    """Wait until the pipeline says that it runs. Raises Failure: it ended or failed (with the end
+    of its log), or the time is up.
     """
     from streamydb.local import launcher
 
@@ -92,7 +88,7 @@ def wait_until_ready(target: Target, timeout_s: float, phase: Phase) -> Pipeline
     if status is None:
         fail(
             f"the pipeline is not ready after {timeout_s:.0f} s "
-            f"({_progress(target.place.status())}); it goes on in the background: look at "
+            f"({_progress(target.files.status())}); it goes on in the background: look at "
             "`streamydb status`, give it more time with --timeout, or stop it with `streamydb "
             f"down`.\n{_end_of_log(target)}"
         )
@@ -105,7 +101,7 @@ def require_pipeline(target: Target, otherwise: str) -> PipelineStatus:
     Raises:
         Failure: it has ended (with the end of its log); ``otherwise``: what that means.
     """
-    status = target.place.status()
+    status = target.files.status()
     if status.state == "stopped" and status.pid is not None:
         fail(f"the pipeline {otherwise}: it was told to stop meanwhile, as by `streamydb down`")
     if status.state in {"failed", "stopped"}:
@@ -118,7 +114,7 @@ def _end_of_log(target: Target) -> str:
     from streamydb.local import launcher, processes
     from streamydb.local.folder import PIPELINE
 
-    return launcher.end_of_log(processes.log_path(target.place.folder, PIPELINE))
+    return launcher.end_of_log(processes.log_path(target.files.folder, PIPELINE))
 
 
 def _progress(status: PipelineStatus) -> str:

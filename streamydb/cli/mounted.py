@@ -43,10 +43,8 @@ def histories(context: typer.Context) -> None:
 
 
 def run(module: str, name: str, arguments: list[str]) -> None:
-    """Call the program's typer `app`, else its `main(arguments) -> exit code`.
-
-    Raises:
-        Failure: the module is not there or has no entry point.
+    """Call the program's typer `app`, else its `main(arguments) -> exit code`. Raises Failure: the
+    module is not there or has no entry point.
     """
     entry = entry_point(module)
     if isinstance(entry, typer.Typer):
@@ -75,10 +73,8 @@ def entry_point(module: str) -> Any:  # noqa: RET503 - `fail` does not return
 
 
 def _of_the_checkout(module: str) -> str:
-    """A program that a checkout has beside the package, and a wheel has not.
-
-    Raises:
-        Failure: this is an installed wheel.
+    """A program that a checkout has beside the package, and a wheel has not. Raises Failure: this
+    is an installed wheel.
     """
     root = str(CHECKOUT)
     if not (CHECKOUT / "bench" / "__init__.py").is_file():

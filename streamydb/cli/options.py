@@ -14,17 +14,13 @@ from typing import Annotated, Any, Final, NamedTuple, get_type_hints
 
 import typer
 
-MASTER: Final = "local[*]"
-"""Where Spark runs if nobody says so."""
-
+MASTER: Final = "local[*]"  # where Spark runs if nobody says so
 _SPAN_S_MAX: Final = 1_000_000_000
 
 
 def time_span(value: float | None) -> float | None:
-    """Refuse what is no time in seconds: Python reads `nan` and `inf` as numbers, too.
-
-    Raises:
-        BadParameter: it is not from 0 to thirty years.
+    """Refuse what is no time in seconds: Python reads `nan` and `inf` as numbers, too. Raises
+    BadParameter: it is not from 0 to thirty years.
     """
     if value is None or 0 <= value <= _SPAN_S_MAX:
         return value
@@ -32,11 +28,7 @@ def time_span(value: float | None) -> float | None:
 
 
 def point(value: str | None) -> str | None:
-    """Refuse what is neither a seq nor a time.
-
-    Raises:
-        BadParameter: it is neither.
-    """
+    """Refuse what is neither a seq nor a time. Raises BadParameter: it is neither."""
     if value is None:
         return None
     from streamydb.errors import SnapshotError
@@ -111,12 +103,10 @@ class FoundingOptions(NamedTuple):
     """The options that say how a new database is made."""
 
     shards: Annotated[
-        int | None,
-        typer.Option("--shards", help="Slices of the keys; resize changes them (default: 1)."),
+        int | None, typer.Option(help="Slices of the keys; resize changes them (default: 1).")
     ] = None
     partitions: Annotated[
-        int | None,
-        typer.Option("--partitions", help="Partitions of the transactions topic (default: 1)."),
+        int | None, typer.Option(help="Partitions of the transactions topic (default: 1).")
     ] = None
 
 
@@ -124,12 +114,10 @@ class ReplicaOptions(NamedTuple):
     """The options of the copies of topics."""
 
     replication: Annotated[
-        int | None,
-        typer.Option("--replication", help="Copies of each topic (default: 3; 1 on few brokers)."),
+        int | None, typer.Option(help="Copies of each topic (default: 3; 1 on few brokers).")
     ] = None
     min_insync: Annotated[
-        int | None,
-        typer.Option("--min-insync", help="Copies that must have a write (default: 2 of 3)."),
+        int | None, typer.Option(help="Copies that must have a write (default: 2 of 3).")
     ] = None
 
 

@@ -54,7 +54,6 @@ class PartError(ValueError):
 
 
 def value_of(text: str) -> Any:
-    """JSON as it is; what is not JSON is text."""
     try:
         return msgspec.json.decode(text)
     except UNREADABLE:
@@ -62,11 +61,7 @@ def value_of(text: str) -> Any:
 
 
 def number_of(text: str, option: str) -> int | float:
-    """A JSON number.
-
-    Raises:
-        PartError: it is something else.
-    """
+    """A JSON number. Raises PartError: it is something else."""
     value = value_of(text)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise PartError(f"{option}: {text!r} is not a number")
@@ -74,11 +69,7 @@ def number_of(text: str, option: str) -> int | float:
 
 
 def pair_of(text: str, option: str, form: str = "KEY=VALUE") -> tuple[str, str]:
-    """Key and value around the first `=`.
-
-    Raises:
-        PartError: there is no `=`, or no key.
-    """
+    """Key and value around the first `=`. Raises PartError: there is no `=`, or no key."""
     key, sign, value = text.partition("=")
     if not sign or not key:
         raise PartError(
@@ -89,11 +80,7 @@ def pair_of(text: str, option: str, form: str = "KEY=VALUE") -> tuple[str, str]:
 
 
 def values_of(texts: Iterable[str], option: str, form: str = "KEY=VALUE") -> JsonObject:
-    """Pairs `KEY=VALUE` as one object.
-
-    Raises:
-        PartError: one is no pair, or two have one key.
-    """
+    """Pairs `KEY=VALUE` as one object. Raises PartError: one is no pair, or two have one key."""
     values: JsonObject = {}
     for key, value in (pair_of(text, option, form) for text in texts):
         if key in values:
@@ -103,19 +90,16 @@ def values_of(texts: Iterable[str], option: str, form: str = "KEY=VALUE") -> Jso
 
 
 def put_of(text: str) -> JsonObject:
-    """`KEY=VALUE` as a put."""
     key, value = pair_of(text, "--put")
     return {"op": "put", "key": key, "value": value_of(value)}
 
 
 def append_of(text: str) -> JsonObject:
-    """`KEY=VALUE` as an append."""
     key, value = pair_of(text, "--append")
     return {"op": "append", "key": key, "value": value_of(value)}
 
 
 def add_of(text: str) -> JsonObject:
-    """`KEY=BY[,min=N][,max=N]` as an add with its bounds."""
     form = "KEY=BY[,min=N][,max=N]"
     key, rest = pair_of(text, "--add", form)
     by, *bounds = rest.split(",")
@@ -129,17 +113,12 @@ def add_of(text: str) -> JsonObject:
 
 
 def extreme_of(text: str, op: str) -> JsonObject:
-    """`KEY=N` as a max or min."""
     key, number = pair_of(text, f"--{op}", "KEY=NUMBER")
     return {"op": op, "key": key, "value": number_of(number, f"--{op}")}
 
 
 def check_of(text: str) -> JsonObject:
-    """A comparison as a check.
-
-    Raises:
-        PartError: it is no comparison.
-    """
+    """A comparison as a check. Raises PartError: it is no comparison."""
     presence = _PRESENCE.fullmatch(text)
     if presence is not None:
         return {"key": presence["key"], "exists": presence["word"] == "exists"}
@@ -157,17 +136,12 @@ def check_of(text: str) -> JsonObject:
 
 
 def range_of(text: str) -> JsonObject:
-    """`PREFIX` or `START..END` as a range."""
     start, dots, end = text.partition("..")
     return {"start": start, "end": end} if dots and start and end else {"prefix": text}
 
 
 def range_check_of(text: str) -> JsonObject:
-    """A comparison as a check of a range.
-
-    Raises:
-        PartError: it is no comparison.
-    """
+    """A comparison as a check of a range. Raises PartError: it is no comparison."""
     presence = _PRESENCE.fullmatch(text)
     if presence is not None:
         return {"range": range_of(presence["key"]), "exists": presence["word"] == "exists"}
@@ -184,53 +158,47 @@ def range_check_of(text: str) -> JsonObject:
 class TransactionOptions(NamedTuple):
     """The options of `streamydb txn` that make a transaction."""
 
-    put: Annotated[Texts, typer.Option("--put", help="KEY=VALUE (JSON, or plain text).")] = None
-    add: Annotated[Texts, typer.Option("--add", help="KEY=NUMBER[,min=NUMBER][,max=NUMBER].")] = (
-        None
-    )
+    put: Annotated[Texts, typer.Option(help="KEY=VALUE (JSON, or plain text).")] = None
+    add: Annotated[Texts, typer.Option(help="KEY=NUMBER[,min=NUMBER][,max=NUMBER].")] = None
     maximum: Annotated[Texts, typer.Option("--max", help="KEY=NUMBER: keep the larger.")] = None
     minimum: Annotated[Texts, typer.Option("--min", help="KEY=NUMBER: keep the smaller.")] = None
-    append: Annotated[Texts, typer.Option("--append", help="KEY=VALUE: append to a list.")] = None
-    next_id: Annotated[Texts, typer.Option("--next-id", help="KEY: take the next number.")] = None
-    delete: Annotated[Texts, typer.Option("--delete", help="KEY.")] = None
-    touch: Annotated[
-        Texts, typer.Option("--touch", help="KEY: give it another end (--ttl-ms), or none.")
-    ] = None
+    append: Annotated[Texts, typer.Option(help="KEY=VALUE: append to a list.")] = None
+    next_id: Annotated[Texts, typer.Option(help="KEY: take the next number.")] = None
+    delete: Annotated[Texts, typer.Option(help="KEY.")] = None
+    touch: Annotated[Texts, typer.Option(help="KEY: give it another end (--ttl-ms), or none.")] = (
+        None
+    )
     ttl_ms: Annotated[
         int | None,
         typer.Option(
-            "--ttl-ms",
             min=1,
             max=TTL_MS_MAX,
             help="What is put, appended to and touched ends so many ms after the commit.",
         ),
     ] = None
-    read: Annotated[Texts, typer.Option("--read", help="KEY: its value afterwards.")] = None
+    read: Annotated[Texts, typer.Option(help="KEY: its value afterwards.")] = None
     read_range: Annotated[
-        Texts, typer.Option("--read-range", help="PREFIX or START..END: its entries afterwards.")
+        Texts, typer.Option(help="PREFIX or START..END: its entries afterwards.")
     ] = None
     assert_: Annotated[
         Texts, typer.Option("--assert", help="KEY=VALUE that must hold before; null: absent.")
     ] = None
     check: Annotated[
-        Texts, typer.Option("--check", help="'KEY>=10', 'KEY@VERSION', 'KEY exists', 'KEY absent'.")
+        Texts, typer.Option(help="'KEY>=10', 'KEY@VERSION', 'KEY exists', 'KEY absent'.")
     ] = None
     check_range: Annotated[
         Texts,
         typer.Option(
-            "--check-range",
-            help="'PREFIX count<=9', 'START..END version<=41', 'PREFIX exists', 'PREFIX absent'.",
+            help="'PREFIX count<=9', 'START..END version<=41', 'PREFIX exists', 'PREFIX absent'."
         ),
     ] = None
-    call: Annotated[
-        str | None, typer.Option("--call", help="MODULE.PROCEDURE: call a stored procedure.")
-    ] = None
-    arg: Annotated[Texts, typer.Option("--arg", help="NAME=VALUE: an argument.")] = None
-    key: Annotated[Texts, typer.Option("--key", help="KEY that it may read and write.")] = None
-    key_read: Annotated[Texts, typer.Option("--key-read", help="KEY that it may read.")] = None
-    key_range: Annotated[
-        Texts, typer.Option("--key-range", help="PREFIX or START..END that it may scan.")
-    ] = None
+    call: Annotated[str | None, typer.Option(help="MODULE.PROCEDURE: call a stored procedure.")] = (
+        None
+    )
+    arg: Annotated[Texts, typer.Option(help="NAME=VALUE: an argument.")] = None
+    key: Annotated[Texts, typer.Option(help="KEY that it may read and write.")] = None
+    key_read: Annotated[Texts, typer.Option(help="KEY that it may read.")] = None
+    key_range: Annotated[Texts, typer.Option(help="PREFIX or START..END that it may scan.")] = None
 
 
 def transaction_of(parts: TransactionOptions) -> JsonObject:

@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 def live_history(target: Target) -> History:
-    """The log as Kafka has it.
-
-    Raises:
-        Failure: it was trimmed, or is not there.
-    """
+    """The log as Kafka has it. Raises Failure: it was trimmed, or is not there."""
     from streamydb.backup.kafka import BackupLog
     from streamydb.cli.backup_options import subject_of
     from streamydb.local.module_folder import FolderModules
@@ -40,11 +36,7 @@ def live_history(target: Target) -> History:
 
 
 def of_this_log(target: Target, folder: Path) -> BackupFolder:
-    """The backup in a folder, if it is one of this database.
-
-    Raises:
-        BackupError: it is not.
-    """
+    """The backup in a folder, if it is one of this database. Raises BackupError: it is not."""
     from streamydb.backup import BackupFolder
     from streamydb.backup.trim import must_be_of
     from streamydb.cli.backup_options import subject_of

@@ -37,7 +37,6 @@ class Phase:
         return time.monotonic() - self._started_s
 
     def note(self, text: str = "") -> None:
-        """Say what is going on now; also refreshes the elapsed time."""
         if self._status is not None:
             self._status.update(_shown(self.title, text, self.seconds))
 
@@ -59,7 +58,6 @@ class Phases:
             yield from self._watched(Phase(title, None))
 
     def _watched(self, phase: Phase) -> Iterator[Phase]:
-        """Hand the phase out and print its line afterwards."""
         try:
             yield phase
         except BaseException:
@@ -88,5 +86,4 @@ def _shown(title: str, text: str, seconds: float) -> Text:
 
 
 def _line(title: str, text: str, seconds: float) -> str:
-    """Title, what is going on, elapsed time."""
     return f"{title}{': ' if text else ''}{text} ({seconds:.1f} s)"

@@ -64,10 +64,8 @@ def procedures(
 
 
 def _checked(files: list[Path]) -> tuple[list[Module], dict[str, list[str]]]:
-    """The modules in files, and of each file that is refused all reasons, which are shown.
-
-    Raises:
-        Failure: a file cannot be read, or its name is no module's.
+    """The modules in files, and of each file that is refused all reasons, which are shown. Raises
+    Failure: a file cannot be read, or its name is no module's.
     """
     from streamydb.errors import ConfigurationError
     from streamydb.local.module_folder import load_file

@@ -19,12 +19,9 @@ if TYPE_CHECKING:
 def rebuild(
     options: DatabaseOptions,
     from_backup: Annotated[
-        Path | None,
-        typer.Option("--from-backup", help="Begin with the newest state of this backup."),
+        Path | None, typer.Option(help="Begin with the newest state of this backup.")
     ] = None,
-    name: Annotated[
-        str, typer.Option("--name", help="Of a pipeline that has one, say a standby.")
-    ] = "",
+    name: Annotated[str, typer.Option(help="Of a pipeline that has one, say a standby.")] = "",
     procedures: Procedures = None,
     master: Master = MASTER,
     timeout: ReadyTimeout = 180.0,
@@ -41,11 +38,11 @@ def rebuild(
 
     target = find_target(options, procedures=procedures)
     phases = Phases()
-    checkpoint = target.place.checkpoint_of(name)
+    checkpoint = target.files.checkpoint_of(name)
     report: dict[str, Any] = {"database": target.database}
     with undone_if_interrupted(target, phases):
         start_broker(target, None, phases)
-        if target.place.record() is None and not checkpoint.exists():
+        if target.files.record() is None and not checkpoint.exists():
             fail(
                 f"there is no checkpoint of {target.database} in {target.settings.home}: run this "
                 "with the --home that its pipeline has; with spark-submit see docs/operations.md, "
@@ -128,9 +125,8 @@ def _require_beginning(target: Target, from_backup: Path | None) -> None:
 
 
 def _keep_founding(target: Target, checkpoint: Path) -> None:
-    """Record what only a checkpoint knows, where somebody has deleted the founding facts.
-
-    A damaged one knows nothing, and one of another log nothing of this one.
+    """Record what only a checkpoint knows, where somebody has deleted the founding facts. A damaged
+    one knows nothing, and one of another log nothing of this one.
     """
     from streamydb import kafka
     from streamydb.errors import ConfigurationError

@@ -40,9 +40,7 @@ def restore(
     at: Annotated[
         str | None,
         typer.Option(
-            "--at",
-            help="A seq, or a time (ISO 8601 with zone) (default: the newest).",
-            callback=point,
+            help="A seq, or a time (ISO 8601 with zone) (default: the newest).", callback=point
         ),
     ] = None,
     shards: Shards = None,
@@ -78,16 +76,12 @@ def resize(
     partitions: Annotated[
         int | None,
         typer.Option(
-            "--partitions",
-            help="Partitions of the log; it can only get more.",
-            min=1,
-            max=PARTITIONS_MAX,
+            help="Partitions of the log; it can only get more.", min=1, max=PARTITIONS_MAX
         ),
     ] = None,
     procedures: Procedures = None,
     from_state: Annotated[
-        Path | None,
-        typer.Option("--from-state", help="A backup to begin with, not with the whole log."),
+        Path | None, typer.Option(help="A backup to begin with, not with the whole log.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -122,25 +116,37 @@ def resize(
 
 
 def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, Any]:
-    """Divide the state anew; return the report."""
+    import msgspec
+
     from streamydb import kafka
     from streamydb.backup import BackupFolder, StateFolder
     from streamydb.backup import resize as sizes
     from streamydb.backup.start import START
     from streamydb.cli.backup_options import noting, resolved_seq, subject_of
+    from streamydb.cli.status import pipelines_elsewhere
 
-    checkpoint = target.place.checkpoint
+    checkpoint = target.files.checkpoint
     if target.settings.grouping != "planner":
         fail(
             f"{target.database} has grouping=single, whose state cannot be divided: restore a "
             "backup of it into another database (`streamydb restore --shards`)"
         )
-    if target.place.record() is None:
+    if target.files.record() is None:
         fail(
             f"{target.database} has no record in {target.settings.home}: run this with the --home "
             "that its pipeline has; with spark-submit see docs/backup.md"
         )
-    _must_stand_still(target)
+    # Refuse while a pipeline with a name, or one elsewhere, executes with the old number of shards:
+    # its feedback is about to be dropped.
+    for name in target.files.others():
+        status = target.files.status(name)
+        if status.runs:
+            fail(f"the pipeline {name} runs (process {status.pid}): stop it first")
+    for pipeline in pipelines_elsewhere(target) or ():
+        fail(
+            f"{target.database} is executed elsewhere, by pipeline {pipeline}: stop it first. One "
+            "that has just ended counts for half a minute"
+        )
     backup = None if from_state is None else BackupFolder(from_state)
     with sizes.standing_still(checkpoint), Phases().phase("The state") as phase:
         subject = subject_of(target)
@@ -152,7 +158,9 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
         kafka.reshard(target.connection, target.database, shards)
         aside = sizes.put_aside(checkpoint)
         draft.rename(checkpoint)
-        _rewrite(target, shards)
+        record = target.files.record()
+        if record is not None:
+            target.files.write_record(msgspec.structs.replace(record, shards=shards))
         phase.outcome = f"seq {about.seq:,}, {about.keys:,} keys"
     return {
         "shards": shards,
@@ -161,34 +169,6 @@ def _reshard(target: Target, shards: int, from_state: Path | None) -> dict[str, 
         "digest": about.digest,
         "old_checkpoint": str(aside),
     }
-
-
-def _must_stand_still(target: Target) -> None:
-    """Refuse while a pipeline with a name, or one elsewhere, executes with the old number of
-    shards: its feedback is about to be dropped.
-
-    Raises:
-        Failure: one does.
-    """
-    from streamydb.cli.status import pipelines_elsewhere
-
-    for name in target.place.others():
-        status = target.place.status(name)
-        if status.runs:
-            fail(f"the pipeline {name} runs (process {status.pid}): stop it first")
-    for pipeline in pipelines_elsewhere(target) or ():
-        fail(
-            f"{target.database} is executed elsewhere, by pipeline {pipeline}: stop it first. One "
-            "that has just ended counts for half a minute"
-        )
-
-
-def _rewrite(target: Target, shards: int) -> None:
-    import msgspec
-
-    record = target.place.record()
-    if record is not None:
-        target.place.write_record(msgspec.structs.replace(record, shards=shards))
 
 
 def _seq(backup: BackupFolder, manifest: BackupManifest, at: str | None) -> int:
@@ -209,19 +189,21 @@ def fill(
     procedures: Sequence[Path],
 ) -> int:
     """Put the beginning of a log into a new database; return how many records were appended.
-
-    ``about``: the state that the new one shall come to.
-
-    Raises:
-        BackupError: the new log has other records, or Kafka did not take some.
+    ``about``: the state that the new one shall come to. Raises BackupError: the new log has other
+    records, or Kafka did not take some.
     """
+    import shutil
+
+    from streamydb import kafka
     from streamydb.backup import BackupError
     from streamydb.backup.restore import append_log, keep_rulings, lines, open_log
+    from streamydb.kafka.foundation import facts_of
     from streamydb.local.file_lock import lock_at_once
+    from streamydb.local.folder import DatabaseRecord
 
     another = BackupError(f"another `restore` or `fork` writes to {target.database}: wait for it")
     with (
-        lock_at_once(target.place.folder / "restore.lock", another),
+        lock_at_once(target.files.folder / "restore.lock", another),
         Phases().phase(f"Restoring into {target.database}") as phase,
     ):
         _make_topics(target, manifest)
@@ -231,9 +213,26 @@ def fill(
             target.connection, target.database, contents, lambda done: _note(phase, done, total)
         )
         keep_rulings(target.connection, target.database, source.rulings(), about.positions)
-        _keep(target, manifest, procedures)
+        # Record how the database was founded, and put its modules where its pipeline finds them.
+        log = kafka.log_id(target.connection, target.database)
+        founding = kafka.FoundingFacts(log=log, **facts_of(manifest))
+        kafka.record(target.connection, target.database, founding)
+
+        target.procedures.mkdir(parents=True, exist_ok=True)
+        for path in (path for folder in procedures for path in folder.glob("*.py")):
+            copy = target.procedures / path.name
+            if not (copy.exists() and copy.samefile(path)):
+                shutil.copy2(path, copy)
         open_log(target.connection, target.database)
-        _write_record(target, manifest)
+        # Record in this home how the database was made: from now on it is there.
+        settings = target.settings
+        target.files.write_record(
+            DatabaseRecord(
+                database=target.database, shards=settings.shards, partitions=manifest.partitions,
+                grouping=manifest.grouping, id_window=manifest.id_window,
+                digest_interval=manifest.digest_interval, bootstrap=settings.bootstrap,
+            )
+        )  # fmt: skip
         phase.outcome = f"{appended:,} records appended"
     return appended
 
@@ -252,7 +251,7 @@ def empty_target(
         id_window=manifest.id_window, digest_interval=manifest.digest_interval,
         **replicas._asdict(),
     )  # fmt: skip
-    if target.place.checkpoint.exists():
+    if target.files.checkpoint.exists():
         fail(
             f"database {target.database} has run in {target.settings.home} already: name another "
             "one with --database"
@@ -261,10 +260,8 @@ def empty_target(
 
 
 def _make_topics(target: Target, manifest: BackupManifest) -> None:
-    """The topics of the new database; those of an interrupted call are taken as they are.
-
-    Raises:
-        Failure: a database that has been used is there.
+    """The topics of the new database; those of an interrupted call are taken as they are. Raises
+    Failure: a database that has been used is there.
     """
     from streamydb import kafka
     from streamydb.backup.restore import close_log
@@ -292,10 +289,8 @@ def _make_topics(target: Target, manifest: BackupManifest) -> None:
 
 
 def _refuse_used(target: Target, found: Mapping[str, TopicDescription], partitions: int) -> None:
-    """Refuse, before anything is changed, a database that is no interrupted restore.
-
-    Raises:
-        Failure: it has outputs, or records in a log that would have to get more partitions.
+    """Refuse, before anything is changed, a database that is no interrupted restore. Raises
+    Failure: it has outputs, or records in a log that would have to get more partitions.
     """
     from streamydb.kafka import TopicNames
 
@@ -309,44 +304,7 @@ def _refuse_used(target: Target, found: Mapping[str, TopicDescription], partitio
         )
 
 
-def _keep(target: Target, manifest: BackupManifest, procedures: Sequence[Path]) -> None:
-    """Record how the database was founded, and put its modules where its pipeline finds them."""
-    import shutil
-
-    from streamydb import kafka
-    from streamydb.kafka.foundation import facts_of
-
-    log = kafka.log_id(target.connection, target.database)
-    founding = kafka.FoundingFacts(log=log, **facts_of(manifest))
-    kafka.record(target.connection, target.database, founding)
-
-    target.procedures.mkdir(parents=True, exist_ok=True)
-    for path in (path for folder in procedures for path in folder.glob("*.py")):
-        copy = target.procedures / path.name
-        if not (copy.exists() and copy.samefile(path)):
-            shutil.copy2(path, copy)
-
-
-def _write_record(target: Target, manifest: BackupManifest) -> None:
-    """Record in this home how the database was made: from now on it is there."""
-    from streamydb.local.folder import DatabaseRecord
-
-    settings = target.settings
-    target.place.write_record(
-        DatabaseRecord(
-            database=target.database,
-            shards=settings.shards,
-            partitions=manifest.partitions,
-            grouping=manifest.grouping,
-            id_window=manifest.id_window,
-            digest_interval=manifest.digest_interval,
-            bootstrap=settings.bootstrap,
-        )
-    )
-
-
 def tell(target: Target, about: StateDescription, appended: int, *, json: bool) -> None:
-    """Say what the new database is, for people or programs."""
     if json:
         print_json({
             "database": target.database, "seq": about.seq, "ts_ms": about.ts_ms,

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from streamydb.facade import FacadeSettings
     from streamydb.read_model import ReadModel
 
-POLL_S = 0.2
-"""How often `serve` looks whether the read model is there, in seconds."""
+POLL_S = 0.2  # how often `serve` looks whether the read model is there, in seconds
 
 ReadModelFolder = Annotated[
     Path | None,
@@ -34,22 +33,19 @@ ReadModelFolder = Annotated[
 class Listening(NamedTuple):
     """The options of `serve` that are settings of the facade."""
 
-    host: Annotated[
-        str | None, typer.Option("--host", help="Address to listen on (default: 127.0.0.1).")
-    ] = None
+    host: Annotated[str | None, typer.Option(help="Address to listen on (default: 127.0.0.1).")] = (
+        None
+    )
     port: Annotated[
-        int | None,
-        typer.Option("--port", help="Port to listen on (default: 8080).", min=1, max=65535),
+        int | None, typer.Option(help="Port to listen on (default: 8080).", min=1, max=65535)
     ] = None
     tokens_file: Annotated[
-        Path | None, typer.Option("--tokens-file", help="Who may do what; needed off loopback.")
+        Path | None, typer.Option(help="Who may do what; needed off loopback.")
     ] = None
     tls_certificate_file: Annotated[
-        Path | None, typer.Option("--tls-certificate-file", help="PEM file: certificate chain.")
+        Path | None, typer.Option(help="PEM file: certificate chain.")
     ] = None
-    tls_key_file: Annotated[
-        Path | None, typer.Option("--tls-key-file", help="PEM file: its private key.")
-    ] = None
+    tls_key_file: Annotated[Path | None, typer.Option(help="PEM file: its private key.")] = None
 
 
 def serve(
@@ -58,9 +54,7 @@ def serve(
     folder: ReadModelFolder = None,
     timeout: Annotated[
         float,
-        typer.Option(
-            "--timeout", help="Seconds to wait for the read model to be there.", callback=time_span
-        ),
+        typer.Option(help="Seconds to wait for the read model to be there.", callback=time_span),
     ] = 60.0,
 ) -> None:
     """Serve a database over HTTP in the foreground, until Ctrl-C; any number may run side by side.
@@ -77,7 +71,7 @@ def serve(
     try:
         checked(facade)
         listen(facade).close()  # a port that is taken is told before anything is waited for
-        with _opened(target, folder or target.place.read_model, timeout) as model:
+        with _opened(target, folder or target.files.read_model, timeout) as model:
             address = authority(facade.host, facade.port)
             say(f"Serving {target.database} on {facade.scheme}://{address}")
             with suppress(KeyboardInterrupt):  # uvicorn raises it again when it has ended
@@ -121,23 +115,17 @@ def read_model(
     options: DatabaseOptions,
     folder: ReadModelFolder = None,
     copy_from: Annotated[
-        Path | None, typer.Option("--copy-from", help="Begin with a copy of this read model.")
+        Path | None, typer.Option(help="Begin with a copy of this read model.")
     ] = None,
     from_snapshot: Annotated[
-        str | None,
-        typer.Option("--from-snapshot", help="Begin with this Parquet snapshot (a folder)."),
+        str | None, typer.Option(help="Begin with this Parquet snapshot (a folder).")
     ] = None,
     retention_s: Annotated[
         float | None,
-        typer.Option(
-            "--retention-s", help="Keep snapshots for so many seconds of commit time (inf: all)."
-        ),
+        typer.Option(help="Keep snapshots for so many seconds of commit time (inf: all)."),
     ] = None,
     retention_seqs: Annotated[
-        float | None,
-        typer.Option(
-            "--retention-seqs", help="Keep snapshots for so many transactions (inf: all)."
-        ),
+        float | None, typer.Option(help="Keep snapshots for so many transactions (inf: all).")
     ] = None,
     verify: Annotated[
         bool,
@@ -153,7 +141,7 @@ def read_model(
     from streamydb.read_model.service import run
 
     target = find_target(options)
-    model_folder = folder or target.place.read_model
+    model_folder = folder or target.files.read_model
     if verify:
         _verify(target, model_folder)
         return
@@ -194,7 +182,6 @@ def _verify(target: Target, folder: Path) -> None:
 
 
 def _opened(target: Target, folder: Path, timeout_s: float) -> ReadModel:
-    """The read model, once its follower has made it."""
     from streamydb.read_model import ReadModel, StoreMissingError
 
     deadline = time.monotonic() + timeout_s

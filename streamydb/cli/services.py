@@ -22,19 +22,16 @@ def pipeline(
         typer.Option("--standby", help="Follow silently; take over when the active one stops."),
     ] = False,
     name: Annotated[
-        str | None,
-        typer.Option("--name", help="Tells pipelines apart; a standby is called standby."),
+        str | None, typer.Option(help="Tells pipelines apart; a standby is called standby.")
     ] = None,
     procedures: Procedures = None,
     from_state: Annotated[
-        Path | None,
-        typer.Option("--from-state", help="A backup that a new checkpoint begins with."),
+        Path | None, typer.Option(help="A backup that a new checkpoint begins with.")
     ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(
-            "--option",
-            help="An option of `python -m streamydb.pipeline`: --option=--max-offsets=50000.",
+            help="An option of `python -m streamydb.pipeline`: --option=--max-offsets=50000."
         ),
     ] = None,
 ) -> None:

@@ -13,23 +13,21 @@ from streamydb.cli.target import find_target
 
 def snapshot(
     to: Annotated[
-        str, typer.Option("--to", help="Folder, or URI of one, in which the snapshot gets its own.")
+        str, typer.Option(help="Folder, or URI of one, in which the snapshot gets its own.")
     ],
     options: DatabaseOptions,
     at: Annotated[
         str | None,
         typer.Option(
-            "--at",
             help="A seq, or a time (ISO 8601 with zone) (default: the newest resolved).",
             callback=point,
         ),
     ] = None,
     base: Annotated[
-        str | None,
-        typer.Option("--base", help="An older snapshot, so that only what came after it is read."),
+        str | None, typer.Option(help="An older snapshot, so that only what came after it is read.")
     ] = None,
     master: Annotated[
-        str, typer.Option("--master", help="Spark's master; '': the one that spark-submit has.")
+        str, typer.Option(help="Spark's master; '': the one that spark-submit has.")
     ] = "local[*]",
     json: Json = False,
 ) -> None:

@@ -21,12 +21,12 @@ def sql(
         str | None, typer.Argument(help="Statements; default: standard input, or a prompt.")
     ] = None,
     tables: Annotated[
-        str, typer.Option("--tables", help="The name of the tables, a part of their keys.")
+        str, typer.Option(help="The name of the tables, a part of their keys.")
     ] = "main",
     url: Annotated[
-        str | None, typer.Option("--url", help="The facade (default: the one that `up` started).")
+        str | None, typer.Option(help="The facade (default: the one that `up` started).")
     ] = None,
-    token: Annotated[str | None, typer.Option("--token", help="For the facade.")] = None,
+    token: Annotated[str | None, typer.Option(help="For the facade.")] = None,
     json: Json = False,
 ) -> None:
     """Execute SQL on tables, one transaction a statement; BEGIN and COMMIT make one of several."""
@@ -39,7 +39,16 @@ def sql(
     connection = connect(facade_of(find_target(options), url), tables, token)
     try:
         if statements is None and sys.stdin.isatty():
-            _prompt(connection, json=json)
+            from streamydb.cli.sql_prompt import Prompt
+            from streamydb.errors import StreamyError
+
+            for text in Prompt(connection).lines():
+                try:
+                    _execute(connection, text, json=json)
+                except StreamyError as error:
+                    say_error(str(error))
+                except UnicodeEncodeError:
+                    say_error(NO_UTF8)
         else:
             _execute(connection, _given() if statements is None else statements, json=json)
         if connection.in_transaction:
@@ -49,11 +58,7 @@ def sql(
 
 
 def _given() -> str:
-    """Standard input.
-
-    Raises:
-        Failure: it is no text.
-    """
+    """Standard input. Raises Failure: it is no text."""
     try:
         return sys.stdin.read()
     except UnicodeDecodeError as error:
@@ -73,22 +78,7 @@ def _execute(connection: Connection, text: str, *, json: bool) -> None:
         show(result, json=json)
 
 
-def _prompt(connection: Connection, *, json: bool) -> None:
-    """Read statements and execute them, until the input ends."""
-    from streamydb.cli.sql_prompt import Prompt
-    from streamydb.errors import StreamyError
-
-    for text in Prompt(connection).lines():
-        try:
-            _execute(connection, text, json=json)
-        except StreamyError as error:
-            say_error(str(error))
-        except UnicodeEncodeError:
-            say_error(NO_UTF8)
-
-
 def show(result: Result, *, json: bool) -> None:
-    """Print the rows of a statement, and how many it wrote."""
     from rich.table import Table
 
     if json:

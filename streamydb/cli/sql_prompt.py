@@ -41,35 +41,46 @@ class Prompt:
 
     def lines(self) -> Iterator[str]:
         """Yield texts of whole statements; obey the commands between them."""
-        self._begin()
+        if self._ask is input:
+            with suppress(ImportError, OSError):
+                import readline
+
+                matches: list[str] = []
+
+                def complete(word: str, number: int) -> str | None:
+                    if number == 0:
+                        matches[:] = self.complete(word)
+                    return matches[number] if number < len(matches) else None
+
+                readline.set_completer(complete)
+                readline.set_completer_delims(" \t\n,();=<>.")
+                readline.parse_and_bind("tab: complete")
+                readline.read_history_file(Path.home() / HISTORY)
         try:
-            yield from self._statements()
+            from streamydb.sql.tables import typed_lines
+
+            typed = typed_lines()
+            while True:
+                try:
+                    line = self._ask("...> " if typed.lines else "sql> ")
+                except Terminated:
+                    raise
+                except KeyboardInterrupt:
+                    typed = typed_lines()
+                    typer.echo()
+                    continue
+                except EOFError:
+                    break
+                if not typed.lines and line.strip().startswith("\\"):
+                    if line.strip() == "\\q":
+                        break
+                    self._command(line.strip())
+                    continue
+                if (typed.lines or line.strip()) and typed.take(line):
+                    yield "\n".join(typed.lines)
+                    typed = typed_lines()
         finally:  # by Ctrl-C in a statement, too
             self._end()
-
-    def _statements(self) -> Iterator[str]:
-        from streamydb.sql.tables import typed_lines
-
-        typed = typed_lines()
-        while True:
-            try:
-                line = self._ask("...> " if typed.lines else "sql> ")
-            except Terminated:
-                raise
-            except KeyboardInterrupt:
-                typed = typed_lines()
-                typer.echo()
-                continue
-            except EOFError:
-                break
-            if not typed.lines and line.strip().startswith("\\"):
-                if line.strip() == "\\q":
-                    break
-                self._command(line.strip())
-                continue
-            if (typed.lines or line.strip()) and typed.take(line):
-                yield "\n".join(typed.lines)
-                typed = typed_lines()
 
     def complete(self, word: str) -> list[str]:
         """The words that begin with this one: of SQL, tables, views, and their columns."""
@@ -97,24 +108,6 @@ class Prompt:
 
     def _relations(self) -> list[Relation]:
         return self._connection.definitions()
-
-    def _begin(self) -> None:
-        if self._ask is not input:
-            return
-        with suppress(ImportError, OSError):
-            import readline
-
-            matches: list[str] = []
-
-            def complete(word: str, number: int) -> str | None:
-                if number == 0:
-                    matches[:] = self.complete(word)
-                return matches[number] if number < len(matches) else None
-
-            readline.set_completer(complete)
-            readline.set_completer_delims(" \t\n,();=<>.")
-            readline.parse_and_bind("tab: complete")
-            readline.read_history_file(Path.home() / HISTORY)
 
     def _end(self) -> None:
         if self._ask is not input:

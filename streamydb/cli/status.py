@@ -84,7 +84,7 @@ def status(
     target = find_target(options)
     overview = describe(target, here=here)
     if memory:
-        overview.memory = memory_of(target.settings.home, target.place.folder)
+        overview.memory = memory_of(target.settings.home, target.files.folder)
     if json:
         print_json(overview)
     else:
@@ -98,16 +98,16 @@ def describe(target: Target, *, here: bool = False) -> Overview:
     from streamydb.local import processes
     from streamydb.local.folder import PIPELINE
 
-    status = target.place.status()
+    status = target.files.status()
     broker, records = _broker(target)
     elsewhere = None if here or broker != "answers" else pipelines_elsewhere(target)
-    others = {name: target.place.status(name) for name in target.place.others()}
+    others = {name: target.files.status(name) for name in target.files.others()}
     runs = status.state == "running" or leader_of(elsewhere) is not None or _run(others, here=here)
-    record = processes.read(target.place.folder, PIPELINE)
+    record = processes.read(target.files.folder, PIPELINE)
     return Overview(
         database=target.database,
         bootstrap=target.bootstrap,
-        folder=str(target.place.folder),
+        folder=str(target.files.folder),
         running=runs and broker == "answers",
         pipeline=status,
         elsewhere=elsewhere,
@@ -116,8 +116,8 @@ def describe(target: Target, *, here: bool = False) -> Overview:
         broker=broker,
         log_records=records,
         lag=unread(status, records),
-        http=target.place.facade_url(),
-        ended=ended(target.place.folder),
+        http=target.files.facade_url(),
+        ended=ended(target.files.folder),
         log=record.log if record is not None else None,
         connect=None if here or broker != "answers" else _copy(target),
         time=None if here or records is None else _time(target),
@@ -139,24 +139,22 @@ def ended(folder: Path) -> dict[str, str]:
 
 
 def _run(others: Mapping[str, PipelineStatus], *, here: bool) -> bool:
-    """Return True if a pipeline with a name runs: one that leads, or with ``here`` any.
-
-    The database runs if somebody leads it. A health check asks for the process of its own home.
+    """Return True if a pipeline with a name runs: one that leads, or with ``here`` any. The
+    database runs if somebody leads it. A health check asks for the process of its own home.
     """
     running = [status for status in others.values() if status.state == "running"]
     return any(here or status.role == "leading" for status in running)
 
 
 def pipelines_elsewhere(target: Target) -> list[PresentPipeline] | None:
-    """Return the pipelines that were heard in Kafka and are none of this home's.
-
-    None: that cannot be known, because nobody may read what they say, or Kafka does not answer.
+    """Return the pipelines that were heard in Kafka and are none of this home's. None: that cannot
+    be known, because nobody may read what they say, or Kafka does not answer.
     """
     from streamydb.kafka import TopicsError
     from streamydb.kafka.presence import seen
     from streamydb.kafka.reader import ReadingError
 
-    incarnations = target.place.incarnations()
+    incarnations = target.files.incarnations()
     try:
         messages = seen(target.connection, target.database, incarnations)
         return [one for one in messages if owner_of(one.pipeline) not in incarnations]
@@ -186,19 +184,17 @@ def _copy(target: Target) -> Copy | None:
         seq = last_copied(target.connection, target.database)
     except (ConnectError, ReadingError):
         return None
-    runs = processes.find(target.place.folder, CONNECT)
+    runs = processes.find(target.files.folder, CONNECT)
     return None if seq is None else Copy(seq, None if runs is None else runs.pid)
 
 
 def leader_of(elsewhere: list[PresentPipeline] | None) -> PresentPipeline | None:
-    """Return the one that leads."""
     return next((one for one in elsewhere or () if one.role == "leading"), None)
 
 
 def unread(status: PipelineStatus, records: int | None) -> int | None:
-    """Return how many of the log's ``records`` the pipeline has not read; None: nobody knows.
-
-    What the pipeline says of its lag is as old as its last batch, and it may be dead since.
+    """Return how many of the log's ``records`` the pipeline has not read; None: nobody knows. What
+    the pipeline says of its lag is as old as its last batch, and it may be dead since.
     """
     if records is None or status.read is None:
         return None

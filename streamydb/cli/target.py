@@ -17,15 +17,14 @@ if TYPE_CHECKING:
     from streamydb.settings import ClientConfig, Settings
 
 
-DATABASE: Final = "bank"
-"""The name of the database that a command means if none is given."""
+DATABASE: Final = "bank"  # the name of the database that a command means if none is given
 
 
 class Target(NamedTuple):
     """One database as the options, the environment and its own record name it."""
 
     settings: Settings
-    place: DatabaseFolder
+    files: DatabaseFolder
 
     @property
     def database(self) -> str:
@@ -36,10 +35,8 @@ class Target(NamedTuple):
         return self.settings.client_config()
 
     def must_listen(self) -> None:
-        """See to it that a command ends at once where Kafka's client would try for long.
-
-        Raises:
-            Failure: nobody listens at Kafka's address, or something else does.
+        """See to it that a command ends at once where Kafka's client would try for long. Raises
+        Failure: nobody listens at Kafka's address, or something else does.
         """
         from streamydb.kafka.connection import answer_of, listens, mistake_of
 
@@ -63,11 +60,8 @@ class Target(NamedTuple):
             _tell_slow(self.bootstrap)
 
     def must_exist(self) -> TopicDescription:
-        """See to it that Kafka has the database; return what its log is like.
-
-        Raises:
-            Failure: there is no such database, or no Kafka at its address.
-            TopicsError: Kafka does not answer.
+        """See to it that Kafka has the database; return what its log is like. Raises Failure: there
+        is no such database, or no Kafka at its address; TopicsError: Kafka does not answer.
         """
         from streamydb import kafka
 
@@ -82,7 +76,6 @@ class Target(NamedTuple):
         return log
 
     def options(self) -> list[str]:
-        """Return the options that name this database again."""
         words = [] if self.database == DATABASE else ["--database", self.database]
         home = "home" in self.settings.model_fields_set
         return [*words, *(["--home", str(self.settings.home)] if home else [])]
@@ -93,7 +86,7 @@ class Target(NamedTuple):
 
     @property
     def procedures(self) -> Path:
-        return self.settings.procedures or self.place.procedures
+        return self.settings.procedures or self.files.procedures
 
     @property
     def bootstrap(self) -> str:
@@ -132,21 +125,25 @@ def find_target(options_of_database: DatabaseOptions, **more: object) -> Target:
 
 
 def facade_of(target: Target, url: str | None) -> str:
-    """Return the facade to ask: the one that is named, else the one that `up` started.
-
-    Raises:
-        Failure: there is none, or it serves another Kafka's database, or nobody listens there.
+    """Return the facade to ask: the one that is named, else the one that `up` started. Raises
+    Failure: there is none, or it serves another Kafka's database, or nobody listens there.
     """
     from streamydb.kafka.connection import listens
 
-    address = url or target.place.facade_url()
+    address = url or target.files.facade_url()
     if address is None:
         fail(
             f"there is no facade of {target.database}: start one (`{target.command('up')}`), or "
             "name it with --url"
         )
     if url is None:
-        _must_be_of(target, address)
+        # Refuse the facade of this home if another Kafka is named: its database is another one.
+        served = target.files.facade_bootstrap()
+        if served is not None and not {*served.split(",")} & {*target.bootstrap.split(",")}:
+            fail(
+                f"the facade that `up` started, {address}, serves {target.database} at {served}, "
+                f"not at {target.bootstrap}: name a facade of that one with --url"
+            )
     if not listens(_place_of(address)):
         fail(
             f"nobody listens at {address}: start the facade (`{target.command('up')}`), or name "
@@ -155,22 +152,8 @@ def facade_of(target: Target, url: str | None) -> str:
     return address
 
 
-def _must_be_of(target: Target, facade: str) -> None:
-    """Refuse the facade of this home if another Kafka is named: its database is another one."""
-    served = target.place.facade_bootstrap()
-    if served is not None and not {*served.split(",")} & {*target.bootstrap.split(",")}:
-        fail(
-            f"the facade that `up` started, {facade}, serves {target.database} at {served}, not at "
-            f"{target.bootstrap}: name a facade of that one with --url"
-        )
-
-
 def _place_of(url: str) -> str:  # noqa: RET503 - `fail` does not return
-    """Host and port of a URL.
-
-    Raises:
-        Failure: it is none.
-    """
+    """Host and port of a URL. Raises Failure: it is none."""
     from urllib.parse import urlsplit
 
     try:

@@ -60,18 +60,14 @@ def txn(
 def _run(
     target: Target, file: Path | None, transaction: dict[str, Any], timeout_s: float, *, json: bool
 ) -> bool:
+    from streamydb.cli.calls import call
+
     if file is not None:
         if transaction:
             raise Failure("give either a file or options, not both", EXIT_USAGE)
         return _many(target, file, timeout_s, json=json)
     if not transaction.keys() - {"id"}:
         raise Failure("nothing to do: give --put, --add, --read, --call ..., or a file", EXIT_USAGE)
-    return _one(target, transaction, timeout_s, json=json)
-
-
-def _one(target: Target, transaction: dict[str, Any], timeout_s: float, *, json: bool) -> bool:
-    from streamydb.cli.calls import call
-
     result = call(target, transaction, timeout_s)
     _show(result, json=json)
     return result.status == "committed"
@@ -123,11 +119,7 @@ class _Lines:
     """
 
     def __init__(self, file: Path, timeout_s: float) -> None:
-        """Open the file.
-
-        Raises:
-            Failure: it cannot be read.
-        """
+        """Open the file. Raises Failure: it cannot be read."""
         self.fault: str | None = None
         self._file, self._timeout_s = file, timeout_s
         try:
@@ -136,7 +128,6 @@ class _Lines:
             raise Failure(f"{file} cannot be read: {error.strerror}", EXIT_USAGE) from None
 
     def transactions(self) -> Iterator[bytes]:
-        """Yield them; one without an id or a deadline gets one."""
         with self._stream as stream:
             for number, line in enumerate(stream, 1):
                 text = line.strip()
@@ -149,11 +140,7 @@ class _Lines:
                     return
 
     def _transaction(self, text: bytes) -> bytes:
-        """Return the record of a line.
-
-        Raises:
-            Failure: it can be none.
-        """
+        """Return the record of a line. Raises Failure: it can be none."""
         import msgspec
 
         from streamydb.cli.calls import deadline_ms, with_id
@@ -213,9 +200,7 @@ def _show(result: Result, *, json: bool) -> None:
 
 
 def _named(failed: Failed) -> str:
-    """Name a check that failed: an assert, check or update by its number,
-    a constraint by its rule.
-    """
+    """Name a check that failed by its number, a constraint by its rule."""
     import msgspec
 
     if failed.constraint is msgspec.UNSET:

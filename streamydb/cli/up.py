@@ -7,7 +7,7 @@ import shutil
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from streamydb.cli.front import Front
     from streamydb.cli.phases import Phase, Phases
-    from streamydb.local.fork_server import ForkServer
     from streamydb.local.jars import FetchProgress
     from streamydb.records import Result
 
@@ -42,9 +41,7 @@ FIRST_RESULT_S_MAX = 90.0
 LITTLE_GB = 3
 """Where there is less memory than this, a database takes little of it unless told otherwise."""
 
-SMALL = "--small"
-"""The option of a pipeline that takes little memory."""
-
+SMALL = "--small"  # the option of a pipeline that takes little memory
 _SECOND = "With --second this command starts one all the same"
 
 _OF_PIPELINE = ("streamydb.pipeline.daemon:preload", "streamydb.pipeline.main")
@@ -78,24 +75,6 @@ HttpPort = Annotated[
 ]
 
 
-class _Start(NamedTuple):
-    """The way in which a database is to be started.
-
-    Attributes:
-        master: Spark's.
-        timeout_s: how long the pipeline may take to be ready.
-        sync: the durability that is wished for.
-        front: the facade that is to be served, if any.
-        small: with little memory.
-    """
-
-    master: str
-    timeout_s: float
-    sync: bool | None
-    front: Front | None
-    small: bool
-
-
 def up(
     options: DatabaseOptions,
     founding: FoundingOptions,
@@ -104,9 +83,7 @@ def up(
     procedures: Procedures = None,
     port: Annotated[
         int | None,
-        typer.Option(
-            "--port", help="Port of the embedded broker (default: free).", min=1, max=65535
-        ),
+        typer.Option(help="Port of the embedded broker (default: free).", min=1, max=65535),
     ] = None,
     http_port: HttpPort = None,
     second: Annotated[
@@ -125,7 +102,8 @@ def up(
 
     Starts what does not run already. `streamydb down` stops it.
     """
-    from streamydb.cli.front import front_of
+    from streamydb.cli.front import begin_front, front_of
+    from streamydb.cli.launch import start_pipeline, wait_until_ready
     from streamydb.cli.phases import Phases
     from streamydb.cli.undone import undone_if_interrupted
     from streamydb.local.fork_server import ForkServer
@@ -142,7 +120,7 @@ def up(
         target, front = looked_up()  # another `up` may have made it since
         phases = Phases()
         with undone_if_interrupted(target, phases):
-            stop_strays(target.place.folder, grace_of(target), phases)
+            stop_strays(target.files.folder, grace_of(target), phases)
             if _runs(target):
                 refuse_partitions(target)
                 if port is not None:
@@ -153,23 +131,37 @@ def up(
                 return
             if not second:
                 refuse_second(target)
-            start = _Start(master, timeout, sync, front, takes_little(small))
             with ForkServer(_OF_PIPELINE if front is None else _OF_ALL) as forks:
                 _fetch_jars(target, phases)
                 start_broker(target, port, phases, small=small)
                 with _stopped_if_it_fails(target, phases):
-                    _start_pipeline(target, start, phases, forks)
-            with _stopped_if_it_fails(target, phases):
-                first = _first_transaction(target, phases)
+                    # Create the topics and start the pipeline unless it is on its way already; wait
+                    # for it. What reads the database begins meanwhile.
+                    with phases.phase("Topics") as phase:
+                        phase.outcome = ", ".join(create_database(target, sync)[0].all())
+                    with phases.phase("Pipeline") as phase:
+                        phase.note("loading what all share (compiling kernels, the first time)")
+                        if target.files.pipeline() is None:
+                            little = [SMALL] if takes_little(small) else []
+                            start_pipeline(target, master, little, forks)
+                        if front is not None:
+                            begin_front(target, front, forks)
+                        forks.close()
+                        status = wait_until_ready(target, timeout, phase)
+                        phase.outcome = f"running on Spark {master}, process {status.pid}"
+                    first = _first_transaction(target, phases)
             _go_on(target, front, phases, None, connect=connect)
-    _tell_started(target, first, json)
+    if json:
+        print_json({**_facts(target), "already_running": False, "first_result": first})
+    else:
+        _tell_next(target)
 
 
 def _alone(target: Target) -> AbstractContextManager[None]:
     """Wait until no other `up` of this database is under way, and keep others off."""
     from streamydb.local.file_lock import file_lock
 
-    return file_lock(target.place.folder / "run" / "up.lock", lambda: say(
+    return file_lock(target.files.folder / "run" / "up.lock", lambda: say(
         f"Another `streamydb up` of database {target.database} is under way: waiting for its end."
     ))  # fmt: skip
 
@@ -178,7 +170,7 @@ def _refuse_other_ways(target: Target, master: str, small: bool | None) -> None:
     """Refuse options that a pipeline which runs was started without."""
     from streamydb.local.folder import option_of
 
-    running = target.place.pipeline()
+    running = target.files.pipeline()
     if running is None:
         return
     if small is not None and small is not (SMALL in running.command):
@@ -231,23 +223,21 @@ def _runs(target: Target) -> bool:
     """Return True if the pipeline runs, and the broker if it is the embedded one."""
     from streamydb.local.broker import find_broker
 
-    if target.place.status().state != "running":
+    if target.files.status().state != "running":
         return False
     return target.settings.bootstrap is not None or find_broker(target.settings.home) is not None
 
 
 def refuse_second(target: Target, wish: str = _SECOND) -> None:
-    """Refuse to begin a checkpoint while a pipeline elsewhere executes the database.
-
-    One that was begun here before is only continued, and follows. ``wish``: how to begin it all the
-    same.
+    """Refuse to begin a checkpoint while a pipeline elsewhere executes the database. One that was
+    begun here before is only continued, and follows. ``wish``: how to begin it all the same.
     """
     from streamydb.cli.status import leader_of, pipelines_elsewhere
 
     if target.settings.bootstrap is None:
         return
     target.must_listen()
-    if target.place.incarnations():
+    if target.files.incarnations():
         return
     leader = leader_of(pipelines_elsewhere(target))
     if leader is not None:
@@ -260,7 +250,6 @@ def refuse_second(target: Target, wish: str = _SECOND) -> None:
 
 
 def _tell_running(target: Target, json: bool) -> None:
-    """Say that everything runs already, and how it goes."""
     from streamydb.cli.status import describe, show
 
     if json:
@@ -270,24 +259,12 @@ def _tell_running(target: Target, json: bool) -> None:
     show(describe(target))
 
 
-def _tell_started(target: Target, first: Result, json: bool) -> None:
-    """Say that everything runs now, and what to try."""
-    if json:
-        print_json({**_facts(target), "already_running": False, "first_result": first})
-    else:
-        _tell_next(target)
-
-
 def _facts(target: Target) -> dict[str, Any]:
-    """Return the facts about the running database that a script needs."""
     return {
-        "database": target.database,
-        "bootstrap": target.bootstrap,
-        "home": str(target.settings.home),
-        "folder": str(target.place.folder),
-        "http": target.place.facade_url(),
-        "pipeline": target.place.status(),
-    }
+        "database": target.database, "bootstrap": target.bootstrap,
+        "home": str(target.settings.home), "folder": str(target.files.folder),
+        "http": target.files.facade_url(), "pipeline": target.files.status(),
+    }  # fmt: skip
 
 
 def _fetch_jars(target: Target, phases: Phases) -> None:
@@ -312,13 +289,9 @@ def _noting(phase: Phase) -> Any:
 def start_broker(
     target: Target, port: int | None, phases: Phases, *, small: bool | None = None
 ) -> None:
-    """Start the embedded broker unless another one is named or it runs.
-
-    ``small``: with little memory, or not; None: as the machine is.
-
-    Raises:
-        Failure: nobody listens at the address that is named, or a port is, too.
-        BrokerError: it does not start, or runs on another port.
+    """Start the embedded broker unless another one is named or it runs. ``small``: with little
+    memory, or not; None: as the machine is. Raises Failure: nobody listens at the address that is
+    named, or a port is, too; BrokerError: it does not start, or runs on another port.
     """
     from streamydb.local.broker import find_broker, start_detached
     from streamydb.local.broker.config import HEAP_MB_DEFAULT, SMALL_HEAP_MB
@@ -339,27 +312,6 @@ def start_broker(
         phase.outcome = start_detached(settings.home, port=port, heap_mb=heap_mb).bootstrap
 
 
-def _start_pipeline(target: Target, start: _Start, phases: Phases, forks: ForkServer) -> None:
-    """Create the topics and start the pipeline unless it is on its way already; wait for it.
-
-    What reads the database begins meanwhile.
-    """
-    from streamydb.cli.front import begin_front
-    from streamydb.cli.launch import start_pipeline, wait_until_ready
-
-    with phases.phase("Topics") as phase:
-        phase.outcome = ", ".join(create_database(target, start.sync)[0].all())
-    with phases.phase("Pipeline") as phase:
-        phase.note("loading what its processes share (compiling kernels, the first time)")
-        if target.place.pipeline() is None:
-            start_pipeline(target, start.master, [SMALL] if start.small else [], forks)
-        if start.front is not None:
-            begin_front(target, start.front, forks)
-        forks.close()
-        status = wait_until_ready(target, start.timeout_s, phase)
-        phase.outcome = f"running on Spark {start.master}, process {status.pid}"
-
-
 @contextmanager
 def _stopped_if_it_fails(target: Target, phases: Phases) -> Iterator[None]:
     """Run a block; if a pipeline does not start there, stop what has begun to read the database."""
@@ -373,10 +325,8 @@ def _stopped_if_it_fails(target: Target, phases: Phases) -> Iterator[None]:
 
 
 def _first_transaction(target: Target, phases: Phases) -> Result:
-    """Run a transaction through the database and return its result.
-
-    Raises:
-        Failure: none came, or the pipeline has ended.
+    """Run a transaction through the database and return its result. Raises Failure: none came, or
+    the pipeline has ended.
     """
     from streamydb.cli.calls import call
     from streamydb.cli.launch import require_pipeline
@@ -408,7 +358,7 @@ def _tell_next(target: Target) -> None:
     say(f"Database {target.database} is ready at {target.bootstrap}. Try:")
     say(f"  {streamydb} txn{option} --put greeting='\"hi\"' --add visits=1 --read visits")
     say(f"  {streamydb} txn{option} --add alice=-5,min=0 --add bob=5     (aborts: bound-violated)")
-    url = target.place.facade_url()
+    url = target.files.facade_url()
     if url is not None:
         say(f"  curl {url}/v1/kv/{HELLO_KEY}")
         say(f"  {url} in a browser: live figures, keys and their past, transactions, changes")
@@ -418,7 +368,6 @@ def _tell_next(target: Target) -> None:
 
 
 def _program() -> str:
-    """Return the command that runs this program again."""
     if shutil.which("streamydb"):
         return "streamydb"
     program = Path(sys.argv[0])

@@ -45,20 +45,16 @@ def watch(
         bool, typer.Option("--follow/--no-follow", "-f", help="Go on with new records.")
     ] = True,
     prefix: Annotated[
-        str, typer.Option("--prefix", help="Only records whose key (or id) begins like this.")
+        str, typer.Option(help="Only records whose key (or id) begins like this.")
     ] = "",
-    start: Annotated[
-        str | None, typer.Option("--start", help="Only keys from this one on.")
-    ] = None,
-    end: Annotated[str | None, typer.Option("--end", help="Only keys before this one.")] = None,
+    start: Annotated[str | None, typer.Option(help="Only keys from this one on.")] = None,
+    end: Annotated[str | None, typer.Option(help="Only keys before this one.")] = None,
     where: Annotated[
-        str | None, typer.Option("--where", help="A check of the value after: '{\"ge\": 100}'.")
+        str | None, typer.Option(help="A check of the value after: '{\"ge\": 100}'.")
     ] = None,
-    where_before: Annotated[
-        str | None, typer.Option("--where-before", help="A check of the value before.")
-    ] = None,
+    where_before: Annotated[str | None, typer.Option(help="A check of the value before.")] = None,
     since: Annotated[
-        int | None, typer.Option("--since", help="Begin after this seq, if it is kept.", min=0)
+        int | None, typer.Option(help="Begin after this seq, if it is kept.", min=0)
     ] = None,
     resolved: Annotated[
         bool, typer.Option("--resolved", help="Show resolved records (progress marks) as well.")
@@ -119,7 +115,6 @@ class Chosen:
     def __init__(
         self, wanted: ChangeFilter, since: int | None, feed: WatchTarget = WatchTarget.changes
     ) -> None:
-        """Nothing has been seen yet."""
         self._wanted, self._since, self._feed = wanted, since, feed
         self._valued = wanted.after is not None or wanted.before is not None
         self._seqs: dict[int | None, int] = {}
@@ -193,45 +188,35 @@ def _raw(value: bytes | None) -> Any:
 
 
 def _text(feed: WatchTarget, key: bytes | None, value: bytes | None) -> str:
-    """One line for people."""
     name = "" if key is None else key.decode("utf-8", "backslashreplace")
     if value is None:
         return f"{'':>10}  tombstone  {name}"
     try:
         record = msgspec.json.decode(value)
         if feed is WatchTarget.changes:
-            return _change_line(name, record)
+            if "resolved" in record:
+                return f"{record['resolved']:>10}  resolved"
+            word = {"c": "create", "u": "update", "d": "delete"}.get(record["op"], record["op"])
+            before, after = _json(record["before"]), _json(record["after"])
+            change = {"create": after, "delete": before}.get(word, f"{before} -> {after}")
+            return f"{record['source']['seq']:>10}  {word:<9}  {name}  {change}"
         if feed is WatchTarget.streams:
             return f"{record['seq']:>10}.{record['index']:<4} {name}  {_json(record['record'])}"
         if feed is WatchTarget.results:
-            return _result_line(name, record)
+            clock = time.strftime("%H:%M:%S", time.localtime(record["ts_ms"] / 1000))
+            parts = [f"{record['seq']:>10}", f"{record['status']:<9}", clock, name]
+            if record["code"]:
+                parts.append(str(record["code"]))
+            if record["reads"]:
+                parts.append(_json(record["reads"]))
+            if record["failed"]:
+                parts.append(f"failed {_json(record['failed'])}")
+            if "duplicate" in record:
+                parts.append(f"(repeated as {record['duplicate']['seq']})")
+            return "  ".join(parts)
     except (*UNREADABLE, KeyError, TypeError):
         pass
     return f"{name}  {value.decode('utf-8', 'backslashreplace')}"
-
-
-def _change_line(name: str, record: dict[str, Any]) -> str:
-    """seq, operation, key, value before and after."""
-    if "resolved" in record:
-        return f"{record['resolved']:>10}  resolved"
-    word = {"c": "create", "u": "update", "d": "delete"}.get(record["op"], record["op"])
-    before, after = _json(record["before"]), _json(record["after"])
-    change = {"create": after, "delete": before}.get(word, f"{before} -> {after}")
-    return f"{record['source']['seq']:>10}  {word:<9}  {name}  {change}"
-
-
-def _result_line(name: str, record: dict[str, Any]) -> str:
-    clock = time.strftime("%H:%M:%S", time.localtime(record["ts_ms"] / 1000))
-    parts = [f"{record['seq']:>10}", f"{record['status']:<9}", clock, name]
-    if record["code"]:
-        parts.append(str(record["code"]))
-    if record["reads"]:
-        parts.append(_json(record["reads"]))
-    if record["failed"]:
-        parts.append(f"failed {_json(record['failed'])}")
-    if "duplicate" in record:
-        parts.append(f"(repeated as {record['duplicate']['seq']})")
-    return "  ".join(parts)
 
 
 def _json(value: object) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from streamydb.cli.common import EXIT_NO, EXIT_USAGE, fail, plain, print_json, read_file, say
 from streamydb.cli.options import DatabaseOptions, Json, Procedures
-from streamydb.cli.target import Target, find_target
+from streamydb.cli.target import find_target
 
 if TYPE_CHECKING:
     from streamydb.verify.whatif import WhatIfDifference, WhatIfReport
@@ -22,40 +22,28 @@ def whatif(
     options: DatabaseOptions,
     module: Annotated[
         list[str] | None,
-        typer.Option(
-            "--module", metavar="NAME=FILE", help="Calls of this module run the code of a file."
-        ),
+        typer.Option(metavar="NAME=FILE", help="Calls of this module run the code of a file."),
     ] = None,
     constraint: Annotated[
         list[str] | None,
         typer.Option(
-            "--constraint",
-            metavar="JSON",
-            help="A declaration (or @FILE), made right before the stretch.",
+            metavar="JSON", help="A declaration (or @FILE), made right before the stretch."
         ),
     ] = None,
     drop_constraint: Annotated[
-        list[str] | None,
-        typer.Option("--drop-constraint", help="A constraint, dropped right before the stretch."),
+        list[str] | None, typer.Option(help="A constraint, dropped right before the stretch.")
     ] = None,
-    from_seq: Annotated[
-        int, typer.Option("--from-seq", help="The first transaction of the stretch.", min=1)
-    ] = 1,
+    from_seq: Annotated[int, typer.Option(help="The first transaction of the stretch.", min=1)] = 1,
     to_seq: Annotated[
-        int | None,
-        typer.Option("--to-seq", help="The last one (default: the log's newest).", min=1),
+        int | None, typer.Option(help="The last one (default: the log's newest).", min=1)
     ] = None,
     backup: Annotated[
         Path | None,
         typer.Option(
-            "--backup",
-            metavar="FOLDER",
-            help="Ask this backup, not Kafka; begins with its nearest state.",
+            metavar="FOLDER", help="Ask this backup, not Kafka; begins with its nearest state."
         ),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", help="Parquet file for all differences.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Parquet file for all differences.")] = None,
     procedures: Procedures = None,
     json: Json = False,
 ) -> None:
@@ -64,8 +52,13 @@ def whatif(
     Compares verdicts, reads, writes and final values with those that were; writes nothing to the
     database. Exit code 0: no difference; 3: something differs; 1: it could not be done.
     """
+    from streamydb.cli.backup_options import noting
     from streamydb.cli.constraints import declaration
-    from streamydb.verify.whatif import rules_of
+    from streamydb.cli.past import backup_history, live_history
+    from streamydb.cli.phases import Phases
+    from streamydb.verify.whatif import Stretch, rules_of
+    from streamydb.verify.whatif import whatif as executed
+    from streamydb.verify.whatif.parquet import DifferencesFile
 
     if not (module or constraint or drop_constraint):
         fail("what if what? Give --module NAME=FILE, --constraint or --drop-constraint", EXIT_USAGE)
@@ -74,7 +67,14 @@ def whatif(
     modules, declared = dict(map(_module, module or ())), [*map(declaration, constraint or ())]
     rules = rules_of(modules, declared, drop_constraint or ())
     target = find_target(options, procedures=procedures)
-    report = _asked(target, backup, rules, (from_seq, to_seq), output)
+    history = live_history(target) if backup is None else backup_history(target, backup)
+    with ExitStack() as stack:
+        phase = stack.enter_context(Phases().phase(f"What if, of {history.database}"))
+        file = None if output is None else stack.enter_context(DifferencesFile(output))
+        keep = _ignore if file is None else file.keep
+        report = executed(history, rules, Stretch(from_seq, to_seq), keep, noting(phase))
+        count = report.to_seq - report.from_seq + 1
+        phase.outcome = f"{count:,} transactions executed twice"
     print_json(_told(report, output)) if json else _show(report, output, list(modules))
     if not report.same:
         raise typer.Exit(EXIT_NO)
@@ -87,31 +87,6 @@ def _module(text: str) -> tuple[str, Path]:
     path = Path(file)
     read_file(path)
     return name, path
-
-
-def _asked(
-    target: Target,
-    backup: Path | None,
-    rules: Any,
-    stretch: tuple[int, int | None],
-    output: Path | None,
-) -> WhatIfReport:
-    from streamydb.cli.backup_options import noting
-    from streamydb.cli.past import backup_history, live_history
-    from streamydb.cli.phases import Phases
-    from streamydb.verify.whatif import Stretch
-    from streamydb.verify.whatif import whatif as executed
-    from streamydb.verify.whatif.parquet import DifferencesFile
-
-    history = live_history(target) if backup is None else backup_history(target, backup)
-    with ExitStack() as stack:
-        phase = stack.enter_context(Phases().phase(f"What if, of {history.database}"))
-        file = None if output is None else stack.enter_context(DifferencesFile(output))
-        keep = _ignore if file is None else file.keep
-        report = executed(history, rules, Stretch(*stretch), keep, noting(phase))
-        count = report.to_seq - report.from_seq + 1
-        phase.outcome = f"{count:,} transactions executed twice"
-    return report
 
 
 def _ignore(_: WhatIfDifference) -> None:

@@ -15,6 +15,7 @@ import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from streamydb.client import requests
@@ -80,7 +81,6 @@ def with_writes(
     scan: RangeScan, page: Sequence[requests.Stored], last: requests.Stored | None
 ) -> list[requests.Stored]:
     """Return a page that was read of a scan, behind the entry ``last``, with the scan's own writes.
-
     What was written has the version that was read, 0 if there was none.
     """
     after = "" if last is None else last.key
@@ -89,9 +89,8 @@ def with_writes(
         if key > after and (scan.whole or (page and key <= page[-1].key)):
             before = entries.pop(key, None)
             if data is not None:
-                entries[key] = requests.Stored(
-                    key, data, 0 if before is None else before.version, 0
-                )
+                version = 0 if before is None else before.version
+                entries[key] = requests.Stored(key, msgspec.Raw(data), version, 0)
     return [entries[key] for key in sorted(entries)]
 
 
@@ -157,10 +156,9 @@ class Attempt:
         return []
 
     def put(self, key: str, value: Any, ttl_ms: int | UnsetType = UNSET) -> None:
-        """Write a value when the function has ended; reads see it from now on.
-
-        The key ends `ttl_ms` after the commit, or never.
-        Raises InvalidKeyError, InvalidJsonError, InvalidTransactionError: key or value cannot be.
+        """Write a value when the function has ended; reads see it from now on. The key ends
+        `ttl_ms` after the commit, or never. Raises InvalidKeyError, InvalidJsonError,
+        InvalidTransactionError: key or value cannot be.
         """
         try:
             data = canonical(value)
@@ -252,8 +250,12 @@ def run(
     for number in range(1, calls_max + 1):
         attempt = Attempt(session, freshness)
         try:
-            value = yield from _call(attempt)
-            _check_called(value)
+            value: Any = yield requests.ResumeAttempt(attempt)
+            if inspect.iscoroutine(value):
+                value.close()
+                raise InvalidParameterError(  # noqa: TRY301 - the attempt ends with it
+                    "run() awaits a coroutine function only with connect_async."
+                )
         except Exception:
             if not attempt.lost:
                 raise
@@ -267,19 +269,14 @@ def run(
             attempt.end()
         if number < calls_max:
             yield from perform(requests.Pause(retry.pause_s()))
-    raise _conflict_error(calls_max, conflict)
-
-
-def _call(attempt: Attempt) -> Flow[Any]:
-    answer: Any = yield requests.ResumeAttempt(attempt)
-    return answer
-
-
-def _check_called(value: Any) -> None:
-    """Refuse a coroutine function, which nobody awaits. Raises InvalidParameterError."""
-    if inspect.iscoroutine(value):
-        value.close()
-        raise InvalidParameterError("run() awaits a coroutine function only with connect_async.")
+    failed = () if conflict is None else conflict.failed
+    members = {} if conflict is None else conflict.members
+    raise ConflictError(
+        f"The function met a conflict in each of {calls_max} calls; nothing was written. Let it do "
+        "less, or allow more calls (conflicts_max).",
+        members=members,
+        failed=failed,
+    )
 
 
 def _commit(attempt: Attempt) -> Flow[CheckFailedError | None]:
@@ -288,14 +285,3 @@ def _commit(attempt: Attempt) -> Flow[CheckFailedError | None]:
     except CheckFailedError as error:
         return error
     return None
-
-
-def _conflict_error(calls: int, conflict: CheckFailedError | None) -> ConflictError:
-    failed = () if conflict is None else conflict.failed
-    members = {} if conflict is None else conflict.members
-    return ConflictError(
-        f"The function met a conflict in each of {calls} calls; nothing was written. Let it do "
-        "less, or allow more calls (conflicts_max).",
-        members=members,
-        failed=failed,
-    )

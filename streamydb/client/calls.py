@@ -47,8 +47,7 @@ from streamydb.procedures.view import Stamp
 from streamydb.records.ranges import Bounds, Range
 from streamydb.records.updates import apply_update
 
-_TOGETHER: Final = 256
-"""Keys that one run notes to be read."""
+_TOGETHER: Final = 256  # keys that one run notes to be read
 
 
 class ReadNeeded(BaseException):
@@ -84,7 +83,7 @@ class Reconnaissance:
                 raise ReadNeeded
             self.unknown[key] = None
         stored = self.seen.get(key)
-        return (None, 0) if stored is None else (stored.data, stored.version)
+        return (None, 0) if stored is None else (bytes(stored.data), stored.version)
 
     def fetch(self, key: str, write: bool) -> bytes | None:  # noqa: FBT001 - as in `view.Host`
         self.may(key, write=write)
@@ -99,7 +98,7 @@ class Reconnaissance:
             return []
         if declared not in self.scans:
             raise ReadNeeded(declared)
-        return [(stored.key, stored.data) for stored in self.scans[declared]]
+        return [(stored.key, bytes(stored.data)) for stored in self.scans[declared]]
 
     def apply(self, update: r.Update, before: bytes | None) -> bytes | None:
         return apply_update(update, before, 0)
@@ -130,17 +129,6 @@ def read_needed(
     while page := (yield from scan_page(scan, timeout_s)):
         entries += page
     host.scans[what] = entries
-
-
-def unchanged_checks(host: Reconnaissance, seq: int) -> list[dict[str, Any]]:
-    seen = [(key, host.seen[key]) for key in host.touched if key in host.seen]
-    keys: list[dict[str, Any]] = [
-        {"key": key, "version": 0 if stored is None else stored.version} for key, stored in seen
-    ]
-    return keys + [
-        {"range": msgspec.to_builtins(Range.of(bounds)), "count": len(entries), "version_le": seq}
-        for bounds, entries in host.scans.items()
-    ]
 
 
 Procedure = str | Callable[..., Any]
@@ -212,25 +200,17 @@ def call(session: Session, request: ProcedureCall) -> Flow[Committed]:
         except SnapshotGoneError:
             pass
         except AbortedError as error:
-            if not _may_be_a_conflict(error, request):
+            pinned = request.pinned and isinstance(error, CheckFailedError)
+            if not (pinned or error.code == errors.UNDECLARED_KEY):
                 raise
             conflict = error
         freshness = session.floor(session.seq)
         if number < calls_max:
             yield from perform(Pause(retry.pause_s()))
-    raise _conflict_error(request.name, calls_max, conflict)
-
-
-def _may_be_a_conflict(error: AbortedError, request: ProcedureCall) -> bool:
-    pinned = request.pinned and isinstance(error, CheckFailedError)
-    return pinned or error.code == errors.UNDECLARED_KEY
-
-
-def _conflict_error(name: str, calls_max: int, conflict: AbortedError | None) -> ConflictError:
     members = {} if conflict is None else conflict.members
-    return ConflictError(
-        f"The keys of {name} were others than on the snapshot in each of {calls_max} attempts; "
-        "nothing was written. Give the keys, or allow more attempts (calls_max).",
+    raise ConflictError(
+        f"The keys of {request.name} were others than on the snapshot in each of {calls_max} "
+        "attempts; nothing was written. Give the keys, or allow more attempts (calls_max).",
         members=members,
     )
 
@@ -326,7 +306,14 @@ def _reconnoitre(session: Session, request: ProcedureCall, freshness: Freshness)
     reads = [key for key, written in host.touched.items() if not written]
     ranges = [Range.of(bounds) for bounds in host.ranges]
     call_keys = _CallKeys(keys, [*reads, *request.reads], [*ranges, *_more_ranges(request)])
-    call_keys.pins = unchanged_checks(host, point.at or 0)
+    seq = point.at or 0
+    seen = [(key, host.seen[key]) for key in host.touched if key in host.seen]
+    call_keys.pins = [
+        {"key": key, "version": 0 if stored is None else stored.version} for key, stored in seen
+    ] + [
+        {"range": msgspec.to_builtins(Range.of(bounds)), "count": len(entries), "version_le": seq}
+        for bounds, entries in host.scans.items()
+    ]
     return call_keys
 
 
@@ -347,7 +334,7 @@ def _module(
         )
     if stored is None:
         raise InvalidParameterError(f"The module {owner} is not deployed.")
-    return session.options.modules.find(owner, version_of(stored.data).hash), point
+    return session.options.modules.find(owner, version_of(bytes(stored.data)).hash), point
 
 
 def _file_of(function: Callable[..., Any]) -> Path:

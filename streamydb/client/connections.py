@@ -8,13 +8,14 @@ import os
 import secrets
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from http.cookiejar import Cookie, CookieJar, DefaultCookiePolicy
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.request import Request, getproxies
 
 import httpx
@@ -29,6 +30,7 @@ from streamydb.client.errors import (
 from streamydb.client.http import REQUEST_HEADER, HttpRequest
 from streamydb.client.session import Generation
 
+_T = TypeVar("_T")
 _SCHEMES: Final = ("http", "https", "socks5", "socks5h")
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -75,9 +77,8 @@ def _name_of(variable: str) -> str:
 
 
 def _is_of(entry: str, url: httpx.URL) -> bool:
-    """Return True if an entry of NO_PROXY is about an address; what is no entry is about none.
-
-    It is `*`, a host, which stands for those below it, too, `.host` for those below it only, an IP
+    """Return True if an entry of NO_PROXY is about an address; what is no entry is about none. It
+    is `*`, a host, which stands for those below it, too, `.host` for those below it only, an IP
     address or a network; with a port behind it or not, an IPv6 address in brackets or not.
     """
     scheme, mark, rest = entry.lower().rpartition("://")
@@ -91,7 +92,7 @@ def _is_of(entry: str, url: httpx.URL) -> bool:
         return False
     host = host.rstrip(".")
     own = url.raw_host.decode("ascii").strip("[]").rstrip(".")
-    address, network = _address(own), _network(host)
+    address, network = _parsed(ipaddress.ip_address, own), _parsed(_network, host)
     if address is not None or network is not None:
         return address is not None and network is not None and address in network
     below = host.removeprefix("*").removeprefix(".")
@@ -112,16 +113,12 @@ def _parts(entry: str) -> tuple[str, str]:
     return entry, ""
 
 
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
+_network: Final = partial(ipaddress.ip_network, strict=False)
 
 
-def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+def _parsed(parse: Callable[[str], _T], text: str) -> _T | None:
     try:
-        return ipaddress.ip_network(text, strict=False)
+        return parse(text)
     except ValueError:
         return None
 
@@ -165,8 +162,7 @@ def require_key_log() -> None:
         ) from error
 
 
-_CONNECT_S: Final = 5.0
-"""How long a connection may take to make, or to become free."""
+_CONNECT_S: Final = 5.0  # how long a connection may take to make, or to become free
 
 _NOT_SENT: Final = (
     httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError,
@@ -262,15 +258,13 @@ def wire_of(answer: httpx.Response) -> Any:
 
 
 def _socket_of(wire: Any) -> Any:
-    """Return the socket of a connection; None if it has none."""
     return None if wire is None else wire.get_extra_info("socket")
 
 
 def abandon(wires: Iterable[Any]) -> None:
-    """Let go of the sockets of connections that are the parent's, in a child of a fork.
-
-    Nothing is sent on them, no end of TLS either, and nothing is shut down. Their numbers stay
-    taken, so that nobody who closes one later closes what has the number then.
+    """Let go of the sockets of connections that are the parent's, in a child of a fork. Nothing is
+    sent on them, no end of TLS either, and nothing is shut down. Their numbers stay taken, so that
+    nobody who closes one later closes what has the number then.
     """
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for wire in wires:
@@ -319,13 +313,11 @@ def raise_if_closed(client: httpx.Client | httpx.AsyncClient) -> None:
 
 def wake(answer: httpx.Response) -> None:
     """Have a thread that waits for more of an answer wait no longer, before the answer is closed.
-
     To close a socket wakes nobody who waits for it. A coroutine is woken by the event loop.
     """
-    stream = answer.extensions.get("network_stream")
-    if stream is None or answer.is_closed or not isinstance(answer.stream, httpx.SyncByteStream):
+    if answer.is_closed or not isinstance(answer.stream, httpx.SyncByteStream):
         return
-    connection = stream.get_extra_info("socket")
+    connection = _socket_of(wire_of(answer))
     if isinstance(connection, socket.socket):
         with suppress(OSError):  # the other side has closed it
             connection.shutdown(socket.SHUT_RDWR)

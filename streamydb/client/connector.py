@@ -69,10 +69,7 @@ def connect(
     from streamydb.client.blocking.http import HttpTransport
 
     options = _http(url, token, verify, connections_max)
-
-    def made() -> HttpTransport:
-        return HttpTransport(options, history=session.history)
-
+    made = partial(HttpTransport, options, history=session.history)
     return Client(OwnedTransport(made, HttpTransport.leave), session)
 
 
@@ -94,10 +91,7 @@ def connect_async(
     from streamydb.client.awaiting.http import AsyncHttpTransport
 
     options = _http(url, token, verify, connections_max)
-
-    def made() -> AsyncHttpTransport:
-        return AsyncHttpTransport(options, history=session.history)
-
+    made = partial(AsyncHttpTransport, options, history=session.history)
     return AsyncClient(AsyncOwnedTransport(made, AsyncHttpTransport.leave), session)
 
 

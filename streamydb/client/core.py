@@ -43,9 +43,7 @@ from streamydb.records import Result
 from streamydb.records.deadline import redated
 from streamydb.records.times import clocks_told
 
-_DATES_MAX: Final = 3
-"""How many deadlines a transaction is given at most."""
-
+_DATES_MAX: Final = 3  # how many deadlines a transaction is given at most
 _SETTLE_S: Final = 10.0
 """How long the verdict of a transaction is looked for whose deadline has passed, at least."""
 
@@ -69,11 +67,9 @@ def execute(
     When the time has passed, nothing is sent any more: an attempt at the very end only looks for
     the verdict, if there may be one.
 
-    Raises:
-        AbortedError: it was executed and wrote nothing.
-        DeadlinePassedError: it was not executed, and will not be.
-        OutcomeUnknownError: it may be in the log.
-        ClientError: it is not in the log.
+    Raises AbortedError: it was executed and wrote nothing; DeadlinePassedError: it was not
+    executed, and will not be; OutcomeUnknownError: it may be in the log; ClientError: it is not in
+    the log.
     """
     retry, first = session.retry(timeout_s), txn
     request: Send | Ask = Send(*txn, retry.wait_s())
@@ -116,9 +112,8 @@ def execute(
 
 
 def _perform_once(session: Session, request: Send | Ask) -> Flow[Result | Pending | ClientError]:
-    """Return the outcome of a request, or its fault; learn the commit time that it tells.
-
-    The verdict of another transaction is a fault, and nothing is learnt from it.
+    """Return the outcome of a request, or its fault; learn the commit time that it tells. The
+    verdict of another transaction is a fault, and nothing is learnt from it.
     """
     sent_ms = None if isinstance(request, Ask) else session.wall_ms()
     try:
@@ -128,7 +123,10 @@ def _perform_once(session: Session, request: Send | Ask) -> Flow[Result | Pendin
         return _with_clocks(session, error, sent_ms) if _is_untimely(error) else error
     if isinstance(outcome, Result):
         if outcome.code in UNTIMELY:
-            return _refusal_of(session, outcome, sent_ms)
+            session.saw(outcome.seq)
+            fault = refusal(outcome.code or "", None, outcome.id)
+            fault.members["ts_ms"] = outcome.ts_ms
+            return _with_clocks(session, fault, sent_ms)
         session.saw(0, _commit_ms(outcome), sent_ms)
     return outcome
 
@@ -151,7 +149,6 @@ def _pause(pause: Pause, unknown: OutcomeUnknownError | None) -> Flow[None]:
 
 def _next_attempt(txn: Prepared, request: Send | Ask, result: Result) -> Prepared | None:
     """Return what is to be sent after a verdict: the next attempt; None if the verdict is final.
-
     After an attempt of a facade it is ours once more: the facade goes on from there. What it
     answers to that is final, because it has gone on as far as it does.
     """
@@ -163,10 +160,9 @@ def _next_attempt(txn: Prepared, request: Send | Ask, result: Result) -> Prepare
 
 
 def _settle(session: Session, txn: Prepared, retry: Retry, fault: ClientError) -> Flow[Committed]:
-    """Find the verdict of a transaction one of whose copies came after the deadline.
-
-    No copy is executed any more, and those that came before have their verdicts in the results.
-    Only a search that has seen all results says that there is none.
+    """Find the verdict of a transaction one of whose copies came after the deadline. No copy is
+    executed any more, and those that came before have their verdicts in the results. Only a search
+    that has seen all results says that there is none.
     """
     wait = session.retry(max(retry.left_s(), _SETTLE_S))
     try:
@@ -181,12 +177,9 @@ def _settle(session: Session, txn: Prepared, retry: Retry, fault: ClientError) -
 def ask(session: Session, txn: Prepared, timeout_s: float | None = None) -> Flow[Committed]:
     """Look for the verdict of a transaction that was sent before; its bytes do not matter.
 
-    Raises:
-        InvalidParameterError: its id is no text.
-        AbortedError: it was executed and wrote nothing.
-        TransactionUnknownError: no verdict was found.
-        OutcomeUnknownError: it is in the log, and its verdict, or that of an attempt with the locks
-            that it lacked, did not come in time.
+    Raises InvalidParameterError: its id is no text; AbortedError: it was executed and wrote
+    nothing; TransactionUnknownError: no verdict was found; OutcomeUnknownError: it is in the log,
+    and its verdict, or that of an attempt with the locks that it lacked, did not come in time.
     """
     check_text("txn_id", txn.id)
     retry = session.retry(timeout_s)
@@ -222,14 +215,6 @@ def _find_verdict(txn: Prepared, retry: Retry, time_s: Callable[[], float]) -> F
         else:
             lacking.append(outcome)
             sought, position = next_id, None
-
-
-def _refusal_of(session: Session, result: Result, sent_ms: int | None) -> RequestError:
-    """Return the error of a copy that came after the deadline, or too long before it."""
-    session.saw(result.seq)
-    fault = refusal(result.code or "", None, result.id)
-    fault.members["ts_ms"] = result.ts_ms
-    return _with_clocks(session, fault, sent_ms)
 
 
 def _with_new_deadline(

@@ -36,8 +36,7 @@ class ClientConfigurationError(ClientError, ConfigurationError):
     """The arguments of `connect`, or variables of the environment, make no sense."""
 
 
-_HURRIED: Final = frozenset({408, 425, 429})
-"""Refusals that pass: too slow, too early, too many."""
+_HURRIED: Final = frozenset({408, 425, 429})  # refusals that pass: too slow, too early, too many
 
 
 class ClosedError(ClientError):

@@ -69,7 +69,10 @@ class Owned(Generic[_T]):
             self._lock = threading.Lock()  # a thread of the parent may have held the other one
             self._process = os.getpid()
         if thing is not _NOTHING:
-            _never_finalize(thing)
+            # Keep an object to the end of the process and beyond. Its finalizer would close what is
+            # the parent's, or wait for locks and threads that are not here. A reference of a module
+            # is not enough: it goes when the interpreter ends.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
             if self._leave is not None:
                 self._leave(cast("_T", thing))
 
@@ -163,15 +166,6 @@ def _running() -> ReferenceType[asyncio.AbstractEventLoop] | None:
 
 _KNOWN: Final[WeakSet[Owned[Any]]] = WeakSet()
 _leaving = threading.Lock()
-
-
-def _never_finalize(thing: object) -> None:
-    """Keep an object to the end of the process and beyond.
-
-    Its finalizer would close what is the parent's, or wait for locks and threads that are not here.
-    A reference of a module is not enough: it goes when the interpreter ends.
-    """
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 def _after_fork() -> None:

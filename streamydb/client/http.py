@@ -6,6 +6,7 @@ Server-sent events are read as far as the change feed uses them (WHATWG HTML, se
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple
@@ -14,18 +15,16 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 import msgspec
 
 from streamydb.client import requests
-from streamydb.client.errors import ClientError, UnexpectedAnswerError
+from streamydb.client.errors import UnexpectedAnswerError
 from streamydb.client.problems import problem
 from streamydb.client.watch_core import decode_event
 from streamydb.errors import RecordError
-from streamydb.records import Result, decode_result
+from streamydb.records import decode_result
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.table import Table
 
-REQUEST_HEADER: Final = "Streamydb-Request"
-"""The name of a request, which its answer repeats."""
+REQUEST_HEADER: Final = "Streamydb-Request"  # the name of a request, which its answer repeats
 
-_JSON: Final = {"Content-Type": "application/json"}
 _PROBLEM: Final = "application/problem+json"
 
 _SILENCE_S: Final = 60.0
@@ -51,33 +50,9 @@ class HttpAnswer(NamedTuple):
     body: bytes
 
 
-class _Entry(msgspec.Struct):
-    key: str
-    value: msgspec.Raw
-    version: int
-    ts_ms: int
-    expires_ms: int | None = None
-
-    def stored(self) -> requests.Stored:
-        return requests.Stored(
-            self.key, bytes(self.value), self.version, self.ts_ms, self.expires_ms
-        )
-
-
-class _Reading(msgspec.Struct):
-    seq: int
-    entries: dict[str, _Entry | None]
-
-
-class _Page(msgspec.Struct):
-    seq: int
-    entries: list[_Entry]
-    cursor: str | None = None
-
-
 class _Table(msgspec.Struct):
     seq: int
-    columns: list[requests.Column]
+    columns: list[requests.ResultColumn]
     rows: list[tuple[Any, ...]]
 
 
@@ -88,35 +63,46 @@ sql_answer = msgspec.json.Decoder(requests.SqlAnswer).decode
 """Return what the answer to statements says."""
 
 _decode_table = msgspec.json.Decoder(_Table).decode
-_decode_reading = msgspec.json.Decoder(_Reading).decode
-_decode_page = msgspec.json.Decoder(_Page).decode
+_decode_reading = msgspec.json.Decoder(requests.Reading).decode
+_decode_page = msgspec.json.Decoder(requests.Page).decode
 
 
 def encode(request: requests.Request[Any]) -> HttpRequest:
+    params: dict[str, Any] = {}
+    headers: dict[str, str] = {}
+    body: Any = None
     if isinstance(request, requests.Read):
-        body = msgspec.json.encode({"keys": request.keys, **_freshness(request.freshness)})
-        return _request("POST", "/v1/read", request.timeout_s, headers=_JSON, body=body)
-    if isinstance(request, requests.Scan):
-        return _request("GET", "/v1/kv", request.timeout_s, params=_range(request))
-    if isinstance(request, requests.Query):
-        return _request("POST", "/v1/query", request.timeout_s, headers=_JSON, body=_query(request))
-    if isinstance(request, requests.SqlStatements):
-        named = {} if request.id is None else {"Idempotency-Key": request.id}
-        headers = {**_JSON, **named}
-        return _request("POST", "/v1/sql", request.timeout_s, headers=headers, body=_sql(request))
-    if isinstance(request, requests.Emissions):
+        path, body = "/v1/read", {"keys": request.keys, **_freshness(request.freshness)}
+    elif isinstance(request, requests.Scan):
+        path, params = "/v1/kv", {"limit": request.limit, "cursor": request.cursor}
+        if request.cursor is None:  # one has the parameters of the first page in it
+            bounds = {"prefix": request.prefix or None, "start": request.start, "end": request.end}
+            params = {**bounds, **_freshness(request.freshness), "limit": request.limit}
+    elif isinstance(request, requests.Query):
+        fields = {"sql": request.sql, "params": request.params, "prefix": request.prefix}
+        path, body = "/v1/query", {**fields, **_freshness(request.freshness)}
+    elif isinstance(request, requests.SqlStatements):
+        headers = {} if request.id is None else {"Idempotency-Key": request.id}
+        statements = [{"sql": sql, "params": params} for sql, params in request.statements]
+        fields = {"tables": request.tables, "statements": statements}
+        path, body = "/v1/sql", {**fields, **_freshness(request.freshness)}
+    elif isinstance(request, requests.Emissions):
         path = "/v1/streams/" + quote(request.stream, safe="")
-        return _request("GET", path, request.timeout_s, params=_emissions(request))
-    if isinstance(request, requests.Send):
-        headers = {**_JSON, **_prefer(request.timeout_s)}
-        path, body = "/v1/transactions", request.payload
-        return _request("POST", path, request.timeout_s, headers=headers, body=body)
-    if isinstance(request, requests.Ask):
+        wait = f"{request.wait_s:g}"
+        params = {"cursor": request.cursor, "after": request.after, "wait": wait}
+    elif isinstance(request, requests.Send):
+        path, headers, body = "/v1/transactions", _prefer(request), msgspec.Raw(request.payload)
+    elif isinstance(request, requests.Ask):
         path = "/v1/transactions/" + quote(request.id, safe="").replace(".", "%2E")
-        params = {} if request.position is None else {"record": request.position}
-        headers = _prefer(request.timeout_s)
-        return _request("GET", path, request.timeout_s, params=params, headers=headers)
-    raise TypeError(f"{type(request).__name__} is not for a transport")
+        params, headers = {"record": request.position}, _prefer(request)
+    else:
+        raise TypeError(f"{type(request).__name__} is not for a transport")
+    texts = {name: str(value) for name, value in params.items() if value is not None}
+    timeout_s = request.timeout_s + requests.MARGIN_S
+    if body is None:
+        return HttpRequest("GET", path, texts, headers, b"", timeout_s)
+    headers = {"Content-Type": "application/json", **headers}
+    return HttpRequest("POST", path, texts, headers, msgspec.json.encode(body), timeout_s)
 
 
 def encode_open(request: requests.Open) -> HttpRequest:
@@ -131,27 +117,27 @@ def decode(request: requests.Request[Any], answer: HttpAnswer) -> Any:
     raise_for_status(answer)
     try:
         if isinstance(request, requests.Read):
-            return _reading(_decode_reading(answer.body))
+            return _decode_reading(answer.body)
         if isinstance(request, requests.Scan):
-            page = _decode_page(answer.body)
-            return requests.Page(page.seq, [entry.stored() for entry in page.entries], page.cursor)
+            return _decode_page(answer.body)
         if isinstance(request, requests.Query):
             return table(answer.body)
         if isinstance(request, requests.SqlStatements):
             return sql_answer(answer.body)
         if isinstance(request, requests.Emissions):
             return emissions(answer.body)
-        return _outcome(answer)
+        # A verdict, or the place where to ask for it.
+        if answer.status != 202:
+            return decode_result(answer.body)
+        location = urlsplit(answer.headers.get("location", ""))
+        txn_id = unquote(location.path.rpartition("/")[2])
+        return requests.Pending(parse_qs(location.query).get("record", [None])[0], txn_id or None)
     except (*UNREADABLE, RecordError) as fault:
         raise UnexpectedAnswerError("The answer is not one of a facade.", answer.status) from fault
 
 
 def table(body: bytes) -> Table:
-    """Return the table in the answer of a query.
-
-    Raises:
-        msgspec.DecodeError: there is none.
-    """
+    """Return the table in the answer of a query. Raises msgspec.DecodeError: there is none."""
     decoded = _decode_table(body)
     names = tuple(column.name for column in decoded.columns)
     return Table(decoded.seq, names, tuple(decoded.rows))
@@ -159,52 +145,18 @@ def table(body: bytes) -> Table:
 
 def raise_for_status(answer: HttpAnswer) -> None:
     """Raise what a failed request's answer stands for. Raises ClientError: it is no success."""
-    if 200 <= answer.status < 300:
-        return
-    raise _fault(answer)
-
-
-def _request(
-    method: str,
-    path: str,
-    timeout_s: float,
-    *,
-    params: dict[str, str] | None = None,
-    headers: dict[str, str] | None = None,
-    body: bytes = b"",
-) -> HttpRequest:
-    return HttpRequest(
-        method, path, params or {}, headers or {}, body, timeout_s + requests.MARGIN_S
-    )
+    if not 200 <= answer.status < 300:
+        raise _fault(answer)
 
 
 def _fault(answer: HttpAnswer) -> Exception:
-    kind = answer.headers.get("content-type", "").partition(";")[0].strip()
-    if kind == _PROBLEM:
-        try:
+    if answer.headers.get("content-type", "").partition(";")[0].strip() == _PROBLEM:
+        with suppress(*UNREADABLE):
             return problem_of(answer.body, _retry_after(answer))
-        except UNREADABLE:
-            pass
-    error: ClientError = UnexpectedAnswerError(
-        f"Status {answer.status} and no problem document: is this the address of a facade?",
-        answer.status,
-    )
+    detail = f"Status {answer.status} and no problem document: is this the address of a facade?"
+    error = UnexpectedAnswerError(detail, answer.status)
     error.retry_after_s = _retry_after(answer)
     return error
-
-
-def _reading(decoded: _Reading) -> requests.Reading:
-    entries = decoded.entries.items()
-    return requests.Reading(decoded.seq, {k: None if e is None else e.stored() for k, e in entries})
-
-
-def _outcome(answer: HttpAnswer) -> Result | requests.Pending:
-    """A verdict, or the place where to ask for it."""
-    if answer.status != 202:
-        return decode_result(answer.body)
-    location = urlsplit(answer.headers.get("location", ""))
-    txn_id = unquote(location.path.rpartition("/")[2])
-    return requests.Pending(parse_qs(location.query).get("record", [None])[0], txn_id or None)
 
 
 def _freshness(freshness: requests.Freshness) -> dict[str, Any]:
@@ -213,33 +165,8 @@ def _freshness(freshness: requests.Freshness) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _range(request: requests.Scan) -> dict[str, str]:
-    """The parameters of a page; a cursor has those of the first one in it."""
-    if request.cursor is not None:
-        return {"limit": str(request.limit), "cursor": request.cursor}
-    bounds = {"prefix": request.prefix or None, "start": request.start, "end": request.end}
-    fields = {**bounds, **_freshness(request.freshness), "limit": request.limit}
-    return {name: str(value) for name, value in fields.items() if value is not None}
-
-
-def _emissions(request: requests.Emissions) -> dict[str, str]:
-    fields = {"cursor": request.cursor, "after": request.after, "wait": f"{request.wait_s:g}"}
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _query(request: requests.Query) -> bytes:
-    fields = {"sql": request.sql, "params": request.params, "prefix": request.prefix}
-    return msgspec.json.encode({**fields, **_freshness(request.freshness)})
-
-
-def _sql(request: requests.SqlStatements) -> bytes:
-    statements = [{"sql": sql, "params": params} for sql, params in request.statements]
-    fields = {"tables": request.tables, "statements": statements}
-    return msgspec.json.encode({**fields, **_freshness(request.freshness)})
-
-
-def _prefer(timeout_s: float) -> dict[str, str]:
-    return {"Prefer": f"wait={int(min(timeout_s, 1e6))}"}
+def _prefer(request: requests.Send | requests.Ask) -> dict[str, str]:
+    return {"Prefer": f"wait={int(min(request.timeout_s, 1e6))}"}
 
 
 def _retry_after(answer: HttpAnswer) -> float:
@@ -266,9 +193,8 @@ class EventParser:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> list[requests.Event]:
-        """Take bytes; return the events that they complete.
-        Raises RequestError: the stream says why it ends; UnexpectedAnswerError: it is not a stream
-        of changes.
+        """Take bytes; return the events that they complete. Raises RequestError: the stream says
+        why it ends; UnexpectedAnswerError: it is not a stream of changes.
         """
         *blocks, self._rest = (self._rest + chunk).split(b"\n\n")
         if len(self._rest) > _BUFFER_BYTES_MAX:

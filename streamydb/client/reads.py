@@ -206,9 +206,8 @@ def perform_with_retry(
     make: Callable[[float], requests.Request[_R]],
     time_s: Callable[[], float] | None = None,
 ) -> Flow[_R]:
-    """Perform a request that changes nothing; repeat it after failures that may pass.
-
-    ``make`` returns the request that may take ``time_s``, by default all the time that is left.
+    """Perform a request that changes nothing; repeat it after failures that may pass. ``make``
+    returns the request that may take ``time_s``, by default all the time that is left.
     """
     time_s = time_s or retry.left_s
     while True:

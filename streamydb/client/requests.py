@@ -11,6 +11,8 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
+import msgspec
+
 from streamydb.records import Result, decode_value
 from streamydb.records.emission import Emitted
 from streamydb.records.table import Table
@@ -18,8 +20,7 @@ from streamydb.records.table import Table
 R = TypeVar("R")
 _A = TypeVar("_A")
 
-MARGIN_S: Final = 5.0
-"""How long an answer may be late before the connection counts as dead."""
+MARGIN_S: Final = 5.0  # how long an answer may be late before the connection counts as dead
 
 Consistency: TypeAlias = Literal["strong", "session", "snapshot"]
 
@@ -53,23 +54,21 @@ class Entry:
 
     @property
     def exists(self) -> bool:
-        """True if the key is there."""
         return self.version > 0
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True):
     """A key that is there, its value as canonical JSON."""
 
     key: str
-    data: bytes
+    data: msgspec.Raw = msgspec.field(name="value")
     version: int
     ts_ms: int
     expires_ms: int | None = None
 
     def entry(self) -> Entry:
         """Return the entry with its value decoded, anew at each call."""
-        value = decode_value(self.data)
+        value = decode_value(bytes(self.data))
         return Entry(self.key, value, self.version, self.ts_ms, self.expires_ms)
 
 
@@ -87,7 +86,7 @@ class Page:
 
     seq: int
     entries: list[Stored]
-    cursor: str | None
+    cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ class Query(Request[Table]):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ResultColumn:
     """A column of a result, with its type as DuckDB names it."""
 
     name: str
@@ -157,7 +156,7 @@ class Column:
 class StatementAnswer:
     """The result of a statement; ``changed``: rows written, None if it writes none."""
 
-    columns: list[Column]
+    columns: list[ResultColumn]
     rows: list[tuple[Any, ...]]
     changed: int | None
 

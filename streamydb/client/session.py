@@ -35,9 +35,8 @@ class Generation:
         return {} if self.text is None else {_HEADER: self.text}
 
     def hear(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        """Take it from an answer; the first one counts until the database says that it is gone.
-
-        A facade of an earlier release tells none, and is told none. ``headers`` are found by lower
+        """Take it from an answer; the first one counts until the database says that it is gone. A
+        facade of an earlier release tells none, and is told none. ``headers`` are found by lower
         case.
         """
         if status in _SUCCESS:
@@ -67,10 +66,9 @@ class Correction:
         return self._wall_ms() + self.behind_ms
 
     def learn(self, stamp_ms: int, sent_ms: int | None) -> None:
-        """Take a stamp of the other clock, which has just come.
-
-        ``sent_ms``: this machine's time before the stamp was made; None: nobody knows. Then the
-        stamp may be old, and only says that the other clock is not behind it.
+        """Take a stamp of the other clock, which has just come. ``sent_ms``: this machine's time
+        before the stamp was made; None: nobody knows. Then the stamp may be old, and only says that
+        the other clock is not behind it.
         """
         with self._lock.get():
             behind_min = stamp_ms - self._wall_ms()
@@ -79,9 +77,7 @@ class Correction:
             self.behind_ms = known if behind_max is None else min(known, behind_max)
 
 
-_SHORTEST_S: Final = 0.1
-"""Time that is left and not divided any more."""
-
+_SHORTEST_S: Final = 0.1  # time that is left and not divided any more
 _AHEAD_S: Final = DEADLINE_AHEAD_MS_MAX / 2_000
 """Farthest deadline that is set: the log refuses one that is twice as far."""
 
@@ -177,10 +173,9 @@ class Session:
     def saw(
         self, seq: int, ts_ms: int = 0, sent_ms: int | None = None, generation: str | None = None
     ) -> None:
-        """Remember that something as of a seq was seen.
-
-        ``sent_ms``: the time of day when it was sent, if that was now and this is the verdict of
-        what was sent. ``generation``: the one that the session of another process had.
+        """Remember that something as of a seq was seen. ``sent_ms``: the time of day when it was
+        sent, if that was now and this is the verdict of what was sent. ``generation``: the one that
+        the session of another process had.
         """
         with self._lock.get():
             if generation is not None:

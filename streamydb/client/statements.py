@@ -60,9 +60,8 @@ def prepare_statements(statements: Iterable[Statement]) -> tuple[tuple[str, Any]
 
 
 def _without_zone(value: Any) -> Any:
-    """A time with a zone as columns keep it: in UTC, without one.
-
-    As JSON it would be text, and the zone of a text is passed over where it becomes a time.
+    """A time with a zone as columns keep it: in UTC, without one. As JSON it would be text, and the
+    zone of a text is passed over where it becomes a time.
     """
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         return value.astimezone(dt.UTC).replace(tzinfo=None)
@@ -73,12 +72,9 @@ def execute_sql(
     session: Session, tables: str, statements: tuple[tuple[str, Any], ...], freshness: Freshness,
     timeout_s: float | None = None,
 ) -> Flow[list[SqlResult]]:  # fmt: skip
-    """Execute statements as one transaction.
-
-    Raises:
-        ConflictError: others wrote what was read, in each attempt that there was time for.
-        OutcomeUnknownError: it may be committed.
-        ClientError: it is not committed.
+    """Execute statements as one transaction. Raises ConflictError: others wrote what was read, in
+    each attempt that there was time for; OutcomeUnknownError: it may be committed; ClientError: it
+    is not committed.
     """
     retry = session.retry(timeout_s)
     make = partial(SqlStatements, tables, statements, freshness)
@@ -94,18 +90,14 @@ def execute_sql(
             make = partial(SqlStatements, tables, statements, session.floor(session.seq))
             pause = retry.again(None) if attempts < session.options.conflicts_max else None
             if pause is None:
-                raise _conflict_error(attempts, error) from None
+                raise ConflictError(
+                    f"Others wrote what the statements read in each of {attempts} attempts; "
+                    "nothing was written.",
+                    members=error.members,
+                ) from None
         else:
             return _results(session, answer)
         yield from perform(pause)
-
-
-def _conflict_error(attempts: int, conflict: CheckFailedError) -> ConflictError:
-    return ConflictError(
-        f"Others wrote what the statements read in each of {attempts} attempts; nothing was "
-        "written.",
-        members=conflict.members,
-    )
 
 
 def _execute_once(retry: Retry, make: partial[SqlStatements], txn_id: str) -> Flow[SqlAnswer]:

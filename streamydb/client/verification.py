@@ -61,13 +61,9 @@ class VerificationReport(NamedTuple):
 def verify(
     client: Client, name: str | None = None, *, violations_max: int = 1_000
 ) -> VerificationReport:
-    """Verify one constraint, or all; note those that all data keep as valid.
-
-    Raises:
-        KeyError: there is no such constraint.
-        ConflictError: a key changed in each of several rounds while its index key was made.
-        ClientError: the database does not answer.
-
+    """Verify one constraint, or all; note those that all data keep as valid. Raises KeyError: there
+    is no such constraint; ConflictError: a key changed in each of several rounds while its index
+    key was made; ClientError: the database does not answer.
     """
     first = client.read([CONSTRAINTS_KEY])
     seq, value = first.seq, first[CONSTRAINTS_KEY]

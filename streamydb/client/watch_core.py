@@ -19,7 +19,7 @@ from streamydb.client.reads import check_bound, check_text, current_seq
 from streamydb.client.requests import Flow, perform
 from streamydb.client.session import Reconnecting, Session, is_seq
 from streamydb.records import canonical
-from streamydb.records.condition import condition, condition_form
+from streamydb.records.decoder import condition, condition_form
 from streamydb.records.emission import Emitted
 
 
@@ -52,16 +52,10 @@ def decode_event(data: bytes) -> requests.Change:
     """Return the change in the data of an event; msgspec's errors if there is none."""
     event = _decode(data)
     return requests.Change(
-        key=event.key,
-        op=event.op,
-        before=event.before,
-        value=event.after,
-        seq=event.source.seq,
-        number=event.transaction.total_order,
-        ts_ms=event.ts_ms,
-        txn_id=event.transaction.id,
+        key=event.key, op=event.op, before=event.before, value=event.after, seq=event.source.seq,
+        number=event.transaction.total_order, ts_ms=event.ts_ms, txn_id=event.transaction.id,
         expires_ms=event.expires_ms,
-    )
+    )  # fmt: skip
 
 
 class Watching:
@@ -125,9 +119,8 @@ class Watching:
                 self._ready.append(event)
 
     def _is_new(self, change: requests.Change) -> bool:
-        """Note a change; return False for one that was received before.
-
-        Keys that end at one seq may share a number: those of the last place are remembered.
+        """Note a change; return False for one that was received before. Keys that end at one seq
+        may share a number: those of the last place are remembered.
         """
         place = (change.seq, change.number)
         if place < self._place or (place == self._place and change.key in self._keys):
@@ -181,8 +174,7 @@ def _condition(name: str, check: Condition | None, *, versioned: bool) -> str | 
     return canonical(dict(check)).decode()
 
 
-After = int | tuple[int, int] | None
-"""A seq, or (seq, index)."""
+After = int | tuple[int, int] | None  # a seq, or (seq, index)
 
 # The longest wait that a facade grants unless it is set otherwise.
 _WAIT_S = 15.0
@@ -214,7 +206,13 @@ class FollowedStream:
             if not self._more and not self._wait_s:
                 return None
             try:
-                page = yield from self._page()
+                after = self._after if self._cursor is None else None
+                timeout_s = self._session.options.timeout_s
+                page: requests.EmissionsPage = yield from perform(
+                    requests.Emissions(
+                        self._stream, self._cursor, after, self._wait_s, self._wait_s + timeout_s
+                    )
+                )
             except ClientError as error:
                 yield from trying.failed(error)
             else:
@@ -224,16 +222,6 @@ class FollowedStream:
         record = self._ready.popleft()
         self._session.saw(record.seq)
         return record
-
-    def _page(self) -> Flow[requests.EmissionsPage]:
-        after = self._after if self._cursor is None else None
-        timeout_s = self._session.options.timeout_s
-        page: requests.EmissionsPage = yield from perform(
-            requests.Emissions(
-                self._stream, self._cursor, after, self._wait_s, self._wait_s + timeout_s
-            )
-        )
-        return page
 
 
 def _text(after: After) -> str | None:

@@ -8,6 +8,7 @@ enforces it (the executor, the oracle, a client's forecast) is not said here.
 
 from __future__ import annotations
 
-from streamydb.constraints.core import Constraint, Constraints, DeclarationRefused, amended, parse
+from streamydb.constraints.core import Constraint, Constraints, amended, parse
+from streamydb.constraints.schema import DeclarationRefused
 
 __all__ = ["Constraint", "Constraints", "DeclarationRefused", "amended", "parse"]

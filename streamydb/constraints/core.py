@@ -28,8 +28,6 @@ from streamydb.records import canonical, decode_value, is_number
 from streamydb.records.names import RESERVED, UNIQUE_PREFIX
 from streamydb.records.ranges import Range
 
-__all__ = ["Constraint", "Constraints", "DeclarationRefused", "amended", "parse", "text_of"]
-
 _NAME: Final = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{CONSTRAINT_NAME_CHARACTERS_MAX - 1}}}")
 _PATH: Final = re.compile(r"\$(\.[A-Za-z_][A-Za-z0-9_]*){0,8}")
 _RULES: Final = frozenset({"type", "min", "max", "length", "schema", "required", "unique", "keys"})
@@ -78,9 +76,9 @@ class Constraint:
         The first word is the rule, the rest says where and what was wanted.
         """
         rules = self.declared
-        wanted = rules.get("type")
-        if wanted is not None and not _TYPES[wanted](value):
-            return f"type {wanted}"
+        type_name = rules.get("type")
+        if type_name is not None and not _TYPES[type_name](value):
+            return f"type {type_name}"
         if "min" in rules and not (is_number(value) and value >= rules["min"]):
             return f"min {text_of(rules['min'])}"
         if "max" in rules and not (is_number(value) and value <= rules["max"]):
@@ -132,14 +130,14 @@ class Constraints(NamedTuple):
         """Those that hold for a key; none for the keys of the database itself."""
         if key.startswith(RESERVED):
             return []
-        return [found for found in self.all if key.startswith(found.prefix)]
+        return [rule for rule in self.all if key.startswith(rule.prefix)]
 
     def is_live(self, index_key: str) -> bool:
         """Return True if an index key belongs to a constraint that holds."""
         return any(
-            found.unique is not None
-            and index_key.startswith(f"{UNIQUE_PREFIX}{found.name}/{found.since}/")
-            for found in self.all
+            rule.unique is not None
+            and index_key.startswith(f"{UNIQUE_PREFIX}{rule.name}/{rule.since}/")
+            for rule in self.all
         )
 
 
@@ -187,41 +185,36 @@ def amended(current: bytes | None, wanted: bytes, seq: int) -> bytes | None:
         seq: the transaction's place.
 
     Raises:
-        Refused: it makes no sense; says why.
-
+        DeclarationRefused: it makes no sense; says why.
     """
     entries: dict[str, Any] = {} if current is None else msgspec.json.decode(current)
-    ((what, given),) = msgspec.json.decode(wanted).items()
+    ((what, content),) = msgspec.json.decode(wanted).items()
     if what == "declare":
-        _check_declaration(given)
-        name = given["name"]
-        kept = {rule: given[rule] for rule in given if rule != "name"}
+        _check_declaration(content)
+        name = content["name"]
+        kept = {rule: content[rule] for rule in content if rule != "name"}
         entries[name] = {**kept, "since": seq}
         if current is None or name not in msgspec.json.decode(current):
             _require(len(entries) <= CONSTRAINTS_MAX, f"there are {CONSTRAINTS_MAX} constraints")
     elif what == "drop":
-        _require(given in entries, f"there is no constraint {pinned_repr(given)}")
-        del entries[given]
+        _require(content in entries, f"there is no constraint {pinned_repr(content)}")
+        del entries[content]
     else:
-        _validated(entries, given)
+        # Note that all data keep a constraint, because a client has verified it at a snapshot.
+        _require(content.keys() == {"name", "since", "at"}, "validate takes name, since and at")
+        entry = entries.get(content["name"]) if type(content["name"]) is str else None
+        _require(entry is not None, "there is no such constraint")
+        since, at = content["since"], content["at"]
+        _require(type(since) is int and type(at) is int, "since and at are seqs")
+        _require(entry is not None and entry["since"] == since, "it was declared anew meanwhile")
+        _require(at >= since, "a snapshot before the declaration proves nothing")
+        if entry is not None:
+            entry["valid"] = at
     if not entries:
         return None
     value = canonical(entries)
     _require(len(value) <= VALUE_BYTES_MAX, f"all together are over {VALUE_BYTES_MAX} bytes")
     return value
-
-
-def _validated(entries: dict[str, Any], given: dict[str, Any]) -> None:
-    """Note that all data keep a constraint, because a client has verified it at a snapshot."""
-    _require(given.keys() == {"name", "since", "at"}, "validate takes name, since and at")
-    entry = entries.get(given["name"]) if type(given["name"]) is str else None
-    _require(entry is not None, "there is no such constraint")
-    since, at = given["since"], given["at"]
-    _require(type(since) is int and type(at) is int, "since and at are seqs")
-    _require(entry is not None and entry["since"] == since, "it was declared anew meanwhile")
-    _require(at >= since, "a snapshot before the declaration proves nothing")
-    if entry is not None:
-        entry["valid"] = at
 
 
 def _check_declaration(given: dict[str, Any]) -> None:

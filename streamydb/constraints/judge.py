@@ -18,8 +18,6 @@ from streamydb.records import CONSTRAINTS_KEY, Expiring, Failed, canonical, deco
 from streamydb.records.ranges import Bounds, Range
 from streamydb.records.result import NULL
 
-__all__ = ["CountedRanges", "Judge"]
-
 State: TypeAlias = Mapping[str, tuple[bytes, int]]
 Writes: TypeAlias = Mapping[str, bytes | None]
 
@@ -58,8 +56,8 @@ class Judge:
             missing = self.missing(writes)
             if missing:
                 entries = [Failed("lock", self.places[k], i, NULL, 0) for k, i in missing]
-                most = limits.FAILED_ENTRIES_MAX
-                return errors.UNDECLARED_KEY, entries[:most], missing[0][1]
+                entries_max = limits.FAILED_ENTRIES_MAX
+                return errors.UNDECLARED_KEY, entries[:entries_max], missing[0][1]
             failed = self._crowded(writes) + self._taken_twice(writes)
         if failed:
             return errors.CONSTRAINT_VIOLATED, failed[: limits.FAILED_ENTRIES_MAX], None
@@ -157,11 +155,11 @@ class Judge:
         version = self.state[key][1] if key in self.state else 0
         place = self.places[key]
         if after is not None and len(after) > limits.FAILED_VALUE_BYTES_MAX:
-            found = Failed("constraint", place, key, NULL, version, truncated=True)
+            entry = Failed("constraint", place, key, NULL, version, truncated=True)
         else:
-            found = Failed("constraint", place, key, NULL if after is None else Raw(after), version)
-        found.constraint, found.violated = rule, fault
-        return found
+            entry = Failed("constraint", place, key, NULL if after is None else Raw(after), version)
+        entry.constraint, entry.violated = rule, fault
+        return entry
 
 
 def _fault(rule: Constraint, after: bytes | None) -> str | None:

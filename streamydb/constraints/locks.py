@@ -10,15 +10,12 @@ once.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import msgspec
 
 from streamydb import errors
 from streamydb.limits import ID_BYTES_MAX, LOCK_ATTEMPTS_MAX
 from streamydb.records import UNIQUE_PREFIX, Result
-
-__all__ = ["following", "id_after", "is_attempt", "relocked"]
 
 _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -49,7 +46,6 @@ def relocked(txn_id: str, payload: bytes, result: Result) -> tuple[str, bytes] |
         txn_id: the id of the attempt.
         payload: its bytes, a valid transaction.
         result: its verdict.
-
     """
     missing = _missing(result)
     if not missing:
@@ -58,7 +54,11 @@ def relocked(txn_id: str, payload: bytes, result: Result) -> tuple[str, bytes] |
         return txn_id, payload
     fields = _decode(payload)
     known = msgspec.json.decode(fields.get("locks", msgspec.Raw(b"[]")))
-    keys = {lock for lock in (*known, *missing) if _is_index_key(lock)}
+    keys = {
+        lock
+        for lock in (*known, *missing)
+        if isinstance(lock, str) and lock.startswith(UNIQUE_PREFIX)
+    }
     ranges = [lock for lock in known if not isinstance(lock, str)]
     ranges += [{"range": {"prefix": lock}} for lock in sorted(set(missing) - keys)]
     named = id_after(txn_id)
@@ -72,10 +72,6 @@ def _missing(result: Result) -> list[str]:
     if result.code != errors.UNDECLARED_KEY:
         return []
     return [entry.key for entry in result.failed if entry.check == "lock"]
-
-
-def _is_index_key(lock: Any) -> bool:
-    return isinstance(lock, str) and lock.startswith(UNIQUE_PREFIX)
 
 
 def id_after(txn_id: str) -> str:

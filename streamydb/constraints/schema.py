@@ -15,8 +15,6 @@ from streamydb.errors import ValueRejected
 from streamydb.limits import CONSTRAINT_STEPS_MAX, SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX
 from streamydb.records.values import canonical, is_number
 
-__all__ = ["DeclarationRefused", "Schema", "compile_schema"]
-
 
 class DeclarationRefused(Exception):  # noqa: N818 - a verdict, not an error
     """A declaration is refused; says why."""
@@ -82,10 +80,10 @@ class Schema:
     def fault(self, value: Any) -> str | None:
         """The first rule that a value breaks, and where; None: it keeps all."""
         try:
-            found = self.root.fault(value, None, _Meter())
+            fault = self.root.fault(value, None, _Meter())
         except _Exhausted:
             return "schema takes too many steps"
-        return None if found is None else f"schema {found}"
+        return None if fault is None else f"schema {fault}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +95,9 @@ class _Node:
     def fault(self, value: Any, at: _At, meter: _Meter) -> str | None:
         meter.charge(1)
         for rule, operand in self.rules.items():
-            found = _RULES[rule](operand, value, at, meter, self.rules)
-            if found is not None:
-                return found
+            fault = _RULES[rule](operand, value, at, meter, self.rules)
+            if fault is not None:
+                return fault
         return None
 
     def holds(self, value: Any, meter: _Meter) -> bool:
@@ -111,10 +109,7 @@ _FALSE: Final = _Node({"false": True})
 
 def compile_schema(schema: Any) -> Schema:
     """Compile a schema.
-
-    Raises:
-        Refused: it has a rule that is not known here, or is too large.
-
+    Raises DeclarationRefused: it has a rule that is not known here, or is too large.
     """
     return Schema(_compile(schema, "", iter(range(SCHEMA_NODES_MAX)), 0))
 
@@ -204,7 +199,6 @@ def _within(rule: str, at: _At, wanted: Any = None) -> str:
 
 
 def _pointer(at: _At) -> str:
-    """A place as a JSON Pointer."""
     parts: list[str] = []
     while at is not None:
         at, part = at
@@ -281,8 +275,8 @@ def _contains(node: Any, value: Any, at: _At, meter: _Meter, rules: Any) -> str 
     if type(value) is not list:
         return None
     count = sum(node.holds(item, meter) for item in value)
-    least, most = rules.get("minContains", 1), rules.get("maxContains", count)
-    return None if least <= count <= most else _within("contains", at)
+    count_min, count_max = rules.get("minContains", 1), rules.get("maxContains", count)
+    return None if count_min <= count <= count_max else _within("contains", at)
 
 
 def _properties(nodes: Any, value: Any, at: _At, meter: _Meter, _: Any) -> str | None:
@@ -304,9 +298,9 @@ def _additional(node: Any, value: Any, at: _At, meter: _Meter, rules: Any) -> st
             where = (at, name)
             if node is _FALSE:
                 return _within("additionalProperties", where)
-            found: str | None = node.fault(value[name], where, meter)
-            if found is not None:
-                return found
+            fault: str | None = node.fault(value[name], where, meter)
+            if fault is not None:
+                return fault
     return None
 
 
@@ -363,7 +357,7 @@ def _if(node: Any, value: Any, at: _At, meter: _Meter, rules: Any) -> str | None
 
 
 def _first(faults: Iterator[str | None]) -> str | None:
-    return next((found for found in faults if found is not None), None)
+    return next((fault for fault in faults if fault is not None), None)
 
 
 def _elsewhere(*_: Any) -> None:

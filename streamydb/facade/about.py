@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import msgspec
 
 from streamydb.errors import StreamyError
-from streamydb.facade.life.evidence import Evidence
-from streamydb.facade.life.kafka import collect
+from streamydb.facade.explanation.evidence import Evidence
+from streamydb.facade.explanation.kafka import collect
 from streamydb.kafka.digests import ShardDigests, last_digests
 from streamydb.kafka.presence import PresentPipeline, seen
 from streamydb.local.folder import DatabaseFolder, PipelineStatus

@@ -75,20 +75,17 @@ class Acceptor:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                self._pause(error)
+                # Let those who wait wait on: their connections cannot be taken now.
+                if error.errno not in _EXHAUSTED:
+                    raise
+                _LOG.error("no connection can be taken for %g s: %s", _PAUSE_S, error.strerror)
+                self._loop.remove_reader(self._listener.fileno())
+                self._paused = self._loop.call_later(_PAUSE_S, self._listen)
                 return
             connection.setblocking(False)
             task = self._loop.create_task(self._connect(connection, peer[0]))
             self._begun.add(task)
             task.add_done_callback(self._begun.discard)
-
-    def _pause(self, error: OSError) -> None:
-        """Let those who wait wait on: their connections cannot be taken now."""
-        if error.errno not in _EXHAUSTED:
-            raise error
-        _LOG.error("no connection can be taken for %g s: %s", _PAUSE_S, error.strerror)
-        self._loop.remove_reader(self._listener.fileno())
-        self._paused = self._loop.call_later(_PAUSE_S, self._listen)
 
     async def _connect(self, connection: socket.socket, address: str) -> None:
         """Make a connection, which is counted from now on: it may be silent in its handshake."""

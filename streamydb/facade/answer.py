@@ -81,12 +81,10 @@ def json_answer(body: bytes, status: int = 200, headers: Mapping[str, str] | Non
 
 
 def unchanged(headers: Mapping[str, str]) -> Answer:
-    """Return the answer that the client has the present JSON already."""
     return Answer(b"", headers, 304, _KNOWN)
 
 
 def unkept_json(body: bytes) -> Answer:
-    """Return an answer of JSON that nobody may keep."""
     return Answer(body, {}, common=_UNKEPT)
 
 

@@ -14,7 +14,7 @@ from streamydb.facade.console.pipelines import PipelineWatch
 from streamydb.facade.console.sampler import Sampler
 from streamydb.facade.endpoints import ENDPOINTS
 from streamydb.facade.gate import Gate
-from streamydb.facade.ports import ChangeSource, ReadModel, TransactionLog
+from streamydb.facade.ports import ChangeSource, ServedModel, TransactionLog
 from streamydb.facade.router import Router
 from streamydb.facade.services import Services, make_services
 from streamydb.facade.settings import FacadeSettings
@@ -23,7 +23,7 @@ from streamydb.local.folder import PipelineStatus
 
 
 def create_app(
-    model: ReadModel,
+    model: ServedModel,
     log: TransactionLog,
     changes: ChangeSource,
     settings: FacadeSettings | None = None,
@@ -33,11 +33,9 @@ def create_app(
     about: About | None = None,
 ) -> Gate:
     """Return the facade of a database as an ASGI application, which starts and stops `log` and
-    `changes`.
-
-    Without `settings`, `tokens` or `traces` the environment says them; without `pipeline` nobody
-    sees the pipeline's status here.
-    Raises ConfigurationError: the tokens cannot be read.
+    `changes`. Without `settings`, `tokens` or `traces` the environment says them; without
+    `pipeline` nobody sees the pipeline's status here. Raises ConfigurationError: the tokens cannot
+    be read.
     """
     settings = FacadeSettings() if settings is None else settings
     tokens = load_tokens(settings) if tokens is None else tokens

@@ -65,8 +65,7 @@ class Caller:
             raise _forbidden("write")
 
 
-ANYBODY: Final = Caller("anybody", [""], [""])
-"""The client of a facade without tokens."""
+ANYBODY: Final = Caller("anybody", [""], [""])  # the client of a facade without tokens
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):
@@ -122,11 +121,9 @@ def load_tokens(settings: FacadeSettings) -> Tokens:
         raise ConfigurationError(f"{where} is not a list of tokens: write {form}") from None
     if not 1 <= len(entries) <= _TOKENS_MAX:
         raise ConfigurationError(f"{where} has {len(entries)} tokens; 1 to {_TOKENS_MAX} are taken")
-    return Tokens((_digest(entry, where), _client(entry)) for entry in entries)
-
-
-def _client(entry: _Entry) -> Caller:
-    return Caller(entry.name, entry.read, entry.write)
+    return Tokens(
+        (_digest(entry, where), Caller(entry.name, entry.read, entry.write)) for entry in entries
+    )
 
 
 def _digest(entry: _Entry, where: str) -> bytes:

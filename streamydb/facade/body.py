@@ -19,11 +19,10 @@ from streamydb.errors import (
     ValueRejected,
 )
 from streamydb.facade.asgi import Receive
-from streamydb.facade.bounds import Reservation
 from streamydb.facade.headers import check_content, declared_bytes
 from streamydb.facade.payloads import place_of
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.request import Request
+from streamydb.facade.request import FacadeRequest
 from streamydb.facade.waiting import BODY_LEFT_S, await_within
 from streamydb.limits import DEPTH_MAX, VALUE_BYTES_MAX
 from streamydb.records import Rejection, canonical, decode
@@ -37,7 +36,7 @@ _NO_JSON: Final = "Send one JSON value in UTF-8; a text needs quotes."
 
 
 @asynccontextmanager
-async def request_body(request: Request) -> AsyncGenerator[bytes, None]:
+async def request_body(request: FacadeRequest) -> AsyncGenerator[bytes, None]:
     """Read the body of a request; its bytes count against a bound until the block ends.
     Raises ProblemError: unsupported-media-type, expectation-failed, invalid-parameter (the headers
     say that it is something else than JSON), too-large, overloaded, body-timeout.
@@ -48,8 +47,8 @@ async def request_body(request: Request) -> AsyncGenerator[bytes, None]:
     check_content(headers)
     if declared_bytes(headers) > limit:
         raise _too_large(limit)
-    with services.bodies.reserve() as reservation:
-        work = _received(request.receive, reservation, limit)
+    with services.bodies.reserve() as grow:
+        work = _received(request.receive, grow, limit)
         in_time = partial(services.ending.timeout, left_s=BODY_LEFT_S)
         try:
             body = await await_within(settings.body_timeout_s, work, in_time)
@@ -58,7 +57,7 @@ async def request_body(request: Request) -> AsyncGenerator[bytes, None]:
         yield body
 
 
-async def _received(receive: Receive, reservation: Reservation, limit: int) -> bytes:
+async def _received(receive: Receive, grow: Callable[[int], None], limit: int) -> bytes:
     chunks, size = [], 0
     while True:
         message = await receive()
@@ -68,7 +67,7 @@ async def _received(receive: Receive, reservation: Reservation, limit: int) -> b
         size += len(chunk)
         if size > limit:
             raise _too_large(limit)
-        reservation.grow(len(chunk))
+        grow(len(chunk))
         chunks.append(chunk)
         if not message.get("more_body", False):
             return b"".join(chunks)
@@ -94,10 +93,9 @@ def decode_fields(body: bytes, decode: Callable[[bytes], _Body], wanted: str) ->
 
 
 def decode_value_body(body: bytes) -> bytes:
-    """Return the canonical bytes of the value that a body holds.
-
-    What a transaction that stores it would be refused for is refused here, by the same code.
-    Raises ProblemError: invalid-json, too-large.
+    """Return the canonical bytes of the value that a body holds. What a transaction that stores it
+    would be refused for is refused here, by the same code. Raises ProblemError: invalid-json,
+    too-large.
     """
     if deeper_than(body, DEPTH_MAX):
         raise _refused(TOO_DEEP, f"It is nested more than {DEPTH_MAX} deep.")

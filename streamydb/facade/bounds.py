@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from streamydb.facade.problems import ProblemError
@@ -57,31 +57,21 @@ class Budget:
         self.held = 0
 
     @contextmanager
-    def reserve(self) -> Iterator[Reservation]:
-        reservation = Reservation(self)
+    def reserve(self) -> Iterator[Callable[[int], None]]:
+        """Yield a function that holds more bytes until the block ends. It raises ProblemError:
+        overloaded, when there is no room.
+        """
+        reserved = 0
+
+        def grow(count: int) -> None:
+            nonlocal reserved
+            if self.held + count > self._bytes_max:
+                detail = "The bodies of other requests take all the memory there is for them."
+                raise ProblemError("overloaded", detail, retry_after_s=_RETRY_AFTER_S)
+            self.held += count
+            reserved += count
+
         try:
-            yield reservation
+            yield grow
         finally:
-            self.held -= reservation.held
-
-    def take(self, count: int) -> None:
-        if self.held + count > self._bytes_max:
-            raise ProblemError(
-                "overloaded",
-                "The bodies of other requests take all the memory there is for them.",
-                retry_after_s=_RETRY_AFTER_S,
-            )
-        self.held += count
-
-
-class Reservation:
-    """The bytes that one request holds."""
-
-    def __init__(self, budget: Budget) -> None:
-        self._budget = budget
-        self.held = 0
-
-    def grow(self, count: int) -> None:
-        """Hold more; `overloaded` when there is no room."""
-        self._budget.take(count)
-        self.held += count
+            self.held -= reserved

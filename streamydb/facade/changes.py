@@ -21,7 +21,7 @@ from streamydb.facade.headers import last_event_id
 from streamydb.facade.ports import ChangeEvent
 from streamydb.facade.problems import ProblemError, problem_body
 from streamydb.facade.queries import ChangesQuery
-from streamydb.facade.request import Request
+from streamydb.facade.request import FacadeRequest
 from streamydb.records.generation import FIRST
 
 _CHUNK_BYTES: Final = 65_536
@@ -29,7 +29,7 @@ _BEGIN: Final = b"retry: 1000\n\n"
 _HEARTBEAT: Final = b": heartbeat\n\n"
 
 
-async def get_changes(request: Request, query: ChangesQuery) -> EventStream:
+async def get_changes(request: FacadeRequest, query: ChangesQuery) -> EventStream:
     """Follow the changes: events `change` in order, and now and then `resolved`.
 
     The id of an event is the seq up to which everything has been given; `Last-Event-ID` goes on

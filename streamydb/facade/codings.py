@@ -11,16 +11,13 @@ import re
 from functools import lru_cache
 from typing import Final
 
-PLAIN: Final = ""
-"""The coding of an answer that is sent as it is."""
-
+PLAIN: Final = ""  # the coding of an answer that is sent as it is
 GZIP: Final = "gzip"
 
 SUFFIXES: Final = {PLAIN: "", GZIP: "-gzip"}
 """The end of the entity tag of a representation, by its coding."""
 
-_FASTEST: Final = 1
-"""A higher level takes several times as long for some percent."""
+_FASTEST: Final = 1  # a higher level takes several times as long for some percent
 
 _MEMBER: Final = re.compile(
     r"(?P<name>[!#$%&'*+.^_`|~0-9a-z-]+)"
@@ -57,5 +54,4 @@ def tagged(tag: str, coding: str) -> str:
 
 
 def compressed(body: bytes) -> bytes:
-    """Return a body in `GZIP`, the same whenever it is made."""
     return gzip.compress(body, _FASTEST, mtime=0)

@@ -48,12 +48,6 @@ def entity_tag(version: int, generation: str = FIRST) -> str:
     return f'"{with_generation(str(version), generation)}"'
 
 
-def entity_tags(version: int, generation: str = FIRST) -> list[str]:
-    """Return the ETags of a version in all codings; of 0, an absent key, there are none."""
-    plain = entity_tag(version, generation)
-    return [tagged(plain, coding) for coding in SUFFIXES] if version else []
-
-
 class EntityTags(NamedTuple):
     """A condition's entity tags, as they were sent; None: `*`, whatever is there."""
 
@@ -95,7 +89,6 @@ class Conditions(NamedTuple):
         return (allowed[0], False) if allowed else None
 
     def is_known(self, own: Iterable[str]) -> bool:
-        """Return True if If-None-Match names what has one of these tags."""
         return self.if_none_match is not None and self.if_none_match.match_weakly(own)
 
 
@@ -144,7 +137,9 @@ class KeyConditions(NamedTuple):
 
     def allow(self, version: int) -> bool:
         """Return True if the write may be made over this version, 0 where there is none."""
-        own = entity_tags(version, self.generation)
+        # The ETags of a version in all codings; of 0, an absent key, there are none.
+        plain = entity_tag(version, self.generation)
+        own = [tagged(plain, coding) for coding in SUFFIXES] if version else []
         return not self.conditions.fails(own) and not self.conditions.is_known(own)
 
     @property
@@ -154,10 +149,9 @@ class KeyConditions(NamedTuple):
         return any(each is not None and each.tags is not None for each in conditions)
 
     def checks(self) -> list[dict[str, Any]] | None:
-        """Return the checks of the first step; None if the conditions cannot hold.
-
-        Without a list of versions there is one step. Else it checks the highest version that
-        If-Match names, or the lowest of all that there may be.
+        """Return the checks of the first step; None if the conditions cannot hold. Without a list
+        of versions there is one step. Else it checks the highest version that If-Match names, or
+        the lowest of all that there may be.
         """
         matching, excluded = self.conditions
         if matching is None and excluded is None:

@@ -23,10 +23,10 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from streamydb.facade.asgi import Headers, Message
+from streamydb.facade.asgi import Headers
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.metrics import FacadeMetrics
-from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
+from streamydb.facade.problems import ProblemError, problem_body, problem_head
 from streamydb.facade.request_target import (
     METHODS,
     check_frame,
@@ -65,7 +65,25 @@ class Exchange(RequestResponseCycle):
         if message["type"] == "http.response.start":
             self._begin(message["status"], message["headers"])
         else:
-            self._continue(message)
+            # Write a part of the body, and before the first one the head.
+            if not self.response_started or self.response_complete:
+                raise RuntimeError("a part of a body is before or behind its answer")
+            body, is_last = message["body"], not message["more_body"]
+            if self._left is not None:
+                self._left -= len(body)
+                if self._left < 0 or (is_last and self._left > 0):
+                    raise RuntimeError("a body is not as long as its head says")
+            elif self.chunked_encoding:
+                chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+                body = chunk + b"0\r\n\r\n" if is_last else chunk
+            head, self._head = self._head, b""
+            self.transport.write(head + body if head else body)
+            if is_last:
+                self.response_complete = True
+                self.message_event.set()
+                if not self.keep_alive:
+                    self.transport.close()
+                self.on_response()
 
     def _begin(self, status: int, headers: Headers) -> None:
         if self.response_started:
@@ -87,49 +105,19 @@ class Exchange(RequestResponseCycle):
             headers.append(_CHUNKED)
         if is_bodiless:
             self._left = 0
-        self._head = STATUS_LINE[status] + _lines(headers)
-
-    def _continue(self, message: Message) -> None:
-        """Write a part of the body, and before the first one the head."""
-        if not self.response_started or self.response_complete:
-            raise RuntimeError("a part of a body is before or behind its answer")
-        body, is_last = message["body"], not message["more_body"]
-        if self._left is not None:
-            self._left -= len(body)
-            if self._left < 0 or (is_last and self._left > 0):
-                raise RuntimeError("a body is not as long as its head says")
-        elif self.chunked_encoding:
-            body = _chunks(body, is_last=is_last)
-        head, self._head = self._head, b""
-        self.transport.write(head + body if head else body)
-        if is_last:
-            self.response_complete = True
-            self.message_event.set()
-            if not self.keep_alive:
-                self.transport.close()
-            self.on_response()
-
-
-def _lines(headers: Headers) -> bytes:
-    """Return the lines of a head. Raises RuntimeError: a header has a byte that could end it."""
-    lines = b"\r\n".join(map(b": ".join, headers))
-    ends = len(headers) - 1
-    controls = len(lines) - len(lines.translate(None, _CONTROLS))
-    if controls != 2 * ends or lines.count(b"\r\n") != ends:
-        raise RuntimeError("a header has a byte that none may have")
-    return lines + b"\r\n\r\n"
-
-
-def _chunks(body: bytes, *, is_last: bool) -> bytes:
-    chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-    return chunk + b"0\r\n\r\n" if is_last else chunk
+        lines = b"\r\n".join(map(b": ".join, headers))
+        ends = len(headers) - 1
+        controls = len(lines) - len(lines.translate(None, _CONTROLS))
+        if controls != 2 * ends or lines.count(b"\r\n") != ends:
+            raise RuntimeError("a header has a byte that none may have")
+        self._head = STATUS_LINE[status] + (lines + b"\r\n\r\n")
 
 
 _LINGER_S: Final = 1.0
 """How long a refused client has time to read why, before the connection is cut."""
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """A connection, whose subclass knows the facade's bounds; once `over`, it takes no bytes."""
 
     settings: FacadeSettings
@@ -147,7 +135,6 @@ class Connection(HttpToolsProtocol):
 
     def expect(self, address: str) -> float:
         """Count a connection from an address; return how many seconds its TLS handshake may take.
-
         One that is too many has a moment only: it is refused when that is over.
         """
         self._place = ExitStack()
@@ -204,7 +191,6 @@ class Connection(HttpToolsProtocol):
 
     def _checked(self, data: bytes) -> bytes:
         """Return the bytes that a request begins with once its line is whole, before that none.
-
         What is no request line is refused here: the parser would forgive something else.
         """
         data, self._line = (self._line + data).lstrip(b"\r\n"), b""
@@ -271,9 +257,8 @@ class Connection(HttpToolsProtocol):
             super().on_message_complete()
 
     def _decline(self, rest: bytes) -> None:
-        """Serve a client that offers another protocol, or asks for a tunnel, as others are.
-
-        The parser takes no body then, so that another one gets the same head without the offer.
+        """Serve a client that offers another protocol, or asks for a tunnel, as others are. The
+        parser takes no body then, so that another one gets the same head without the offer.
         """
         if self.is_answering():
             self.send_400_response("An upgrade cannot be offered in a pipeline.")
@@ -296,7 +281,6 @@ class Connection(HttpToolsProtocol):
         return self._in_head and not self.is_answering()
 
     def has_begun(self) -> bool:
-        """Return True if a part of a request's head is there."""
         return self._begun and self.begins()
 
     def on_response_complete(self) -> None:
@@ -348,18 +332,12 @@ def protocol_of(settings: FacadeSettings, metrics: FacadeMetrics) -> type[asynci
     limiter = Limiter("connections", settings.connections_max, settings.client_connections_max)
     metrics.gauge("connections", "Connections", lambda: limiter.total)
     bounds = {"settings": settings, "limiter": limiter, "metrics": metrics}
-    return type("FacadeConnection", (Connection,), bounds)
+    return type("FacadeConnection", (HttpConnection,), bounds)
 
 
 def _answer(error: ProblemError) -> bytes:
     body = problem_body(error)
     status = HTTPStatus(error.problem.status)
-    headers = {
-        "Content-Type": PROBLEM_MEDIA_TYPE,
-        "Content-Length": str(len(body)),
-        "Cache-Control": "no-store",
-        "Connection": "close",
-        **error.headers,
-    }
+    headers = problem_head(error, body, close=True)
     lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{k}: {v}" for k, v in headers.items())]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body

@@ -17,13 +17,12 @@ from streamydb.facade.problems import ProblemError
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.generation import FIRST
 
-_MARK: Final = "."
-"""After the generation; base64 has none."""
+_MARK: Final = "."  # after the generation; base64 has none
 
 _Place = TypeVar("_Place", bound=msgspec.Struct)
 
 
-class Cursor(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class ListCursor(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """The place where a list goes on: the snapshot, the range, and the last key that was given."""
 
     at: Annotated[int, msgspec.Meta(ge=1)]
@@ -54,6 +53,5 @@ def decode_cursor(text: str, kind: type[_Place], giver: str, generation: str = F
 
 
 def foreign_cursor(giver: str) -> ProblemError:
-    """The problem of a cursor that comes from elsewhere."""
     detail = f"The cursor is not one that {giver} gave; begin again without it."
     return ProblemError("invalid-parameter", detail, parameters=["cursor"])

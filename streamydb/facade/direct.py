@@ -19,11 +19,12 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs, unquote
 from weakref import WeakSet
 
+import msgspec
 from pydantic import ValidationError
 
 from streamydb.client import requests
 from streamydb.client.connector import split
-from streamydb.client.errors import ClientError, ClosedError, ConnectionLostError, RequestError
+from streamydb.client.errors import ClientError, ClosedError, ConnectionLostError
 from streamydb.client.http import emissions, sql_answer, table
 from streamydb.client.problems import problem
 from streamydb.client.requests import MARGIN_S
@@ -41,8 +42,8 @@ from streamydb.facade.ports import (
     ChangeBatch,
     ChangeSource,
     LogPosition,
-    ReadModel,
-    Snapshot,
+    ModelSnapshot,
+    ServedModel,
     TransactionLog,
 )
 from streamydb.facade.problems import ProblemError
@@ -56,11 +57,10 @@ from streamydb.facade.transactions import append_and_wait
 from streamydb.facade.waiting import retrieve
 from streamydb.facade.writes import PendingWrite
 from streamydb.kafka.errors import KafkaUnavailableError
-from streamydb.read_model import ReadModel as StoredModel
+from streamydb.read_model import ReadModel
 from streamydb.read_model.ports import StoredEntry
 from streamydb.records import Result
 from streamydb.records.generation import said, said_as
-from streamydb.records.table import Table
 from streamydb.settings import Settings
 
 _RETRY_AFTER_S: Final = 0.1
@@ -86,7 +86,7 @@ class DirectTransport:
 
     def __init__(
         self,
-        model: ReadModel,
+        model: ServedModel,
         log: TransactionLog,
         changes: ChangeSource,
         settings: FacadeSettings | None = None,
@@ -116,23 +116,32 @@ class DirectTransport:
             if isinstance(request, requests.Scan):
                 return await self._scan(request)
             if isinstance(request, requests.Emissions):
-                return await self._emissions(request)
+                body = await stream_page(
+                    self._services, request.stream, "", request.cursor, request.after,
+                    self._services.settings.page_entries_max, request.wait_s,
+                    request.timeout_s - request.wait_s + MARGIN_S,
+                )  # fmt: skip
+                return emissions(body)
             try:
                 async with asyncio.timeout(request.timeout_s + MARGIN_S):
-                    return await self._performed(request)
+                    if isinstance(request, requests.Query):
+                        freshness = request.freshness
+                        query = Asked(
+                            request.sql, request.params, request.prefix,
+                            freshness.at, freshness.consistency, freshness.min_version,
+                            _wait_s(request.timeout_s),
+                        )  # fmt: skip
+                        return table(await self._services.queries.run(query, ANYBODY))
+                    if isinstance(request, requests.SqlStatements):
+                        return await self._statements(request)
+                    if isinstance(request, requests.Send):
+                        writer = self._services.writer
+                        pending = await writer.append(request.id, request.payload)
+                        result = await writer.verdict(pending, Preference(False, request.timeout_s))
+                        return _pending(pending) if result is None else result
+                    return await self._ask(request)
             except TimeoutError:
                 raise ConnectionLostError("No answer came in time.") from None
-
-    async def _performed(
-        self, request: requests.Query | requests.SqlStatements | requests.Send | requests.Ask
-    ) -> Any:
-        if isinstance(request, requests.Query):
-            return await self._query(request)
-        if isinstance(request, requests.SqlStatements):
-            return await self._statements(request)
-        if isinstance(request, requests.Send):
-            return await self._send(request)
-        return await self._ask(request)
 
     async def open(self, request: requests.Open) -> DirectStream:
         with _translated():
@@ -181,9 +190,8 @@ class DirectTransport:
         return starting is not None and starting.done() and starting.exception() is None
 
     async def _connected(self, wait_s: float | None = None) -> None:
-        """Connect, once for all who wait for it; again after a failure.
-        Raises KafkaUnavailableError: Kafka has not answered in time; ClosedError: it was closed
-        meanwhile.
+        """Connect, once for all who wait for it; again after a failure. Raises
+        KafkaUnavailableError: Kafka has not answered in time; ClosedError: it was closed meanwhile.
         """
         starting = self._starting
         if starting is None or (starting.done() and starting.exception() is not None):
@@ -201,7 +209,7 @@ class DirectTransport:
         await self._services.log.start()
         self._services.reader.begin()
 
-    async def _snapshot(self, request: requests.Read | requests.Scan) -> Snapshot:
+    async def _snapshot(self, request: requests.Read | requests.Scan) -> ModelSnapshot:
         freshness = request.freshness
         return await self._services.reader.snapshot(
             ReadPoint(freshness.at, freshness.consistency, freshness.min_version),
@@ -226,19 +234,12 @@ class DirectTransport:
             cursor = entries[-1].key if len(page) > request.limit else None
             return requests.Page(snapshot.seq, entries, cursor)
 
-    async def _query(self, request: requests.Query) -> Table:
-        freshness = request.freshness
-        query = Asked(
-            request.sql, request.params, request.prefix,
-            freshness.at, freshness.consistency, freshness.min_version, _wait_s(request.timeout_s),
-        )  # fmt: skip
-        return table(await self._services.queries.run(query, ANYBODY))
-
     async def _statements(self, request: requests.SqlStatements) -> requests.SqlAnswer:
         freshness = request.freshness
         asked = SqlTransaction(
             request.tables, request.statements, request.id,
-            freshness.at, freshness.consistency, freshness.min_version, _wait_s(request.timeout_s),
+            freshness.at, freshness.consistency, freshness.min_version,
+                            _wait_s(request.timeout_s),
         )  # fmt: skip
 
         async def commit(txn_id: str, payload: bytes) -> Result:
@@ -252,20 +253,6 @@ class DirectTransport:
             return result
 
         return sql_answer(await self._services.statements.run(asked, ANYBODY, commit))
-
-    async def _emissions(self, request: requests.Emissions) -> requests.EmissionsPage:
-        body = await stream_page(
-            self._services, request.stream, "", request.cursor, request.after,
-            self._services.settings.page_entries_max, request.wait_s,
-            request.timeout_s - request.wait_s + MARGIN_S,
-        )  # fmt: skip
-        return emissions(body)
-
-    async def _send(self, request: requests.Send) -> requests.Outcome:
-        writer = self._services.writer
-        pending = await writer.append(request.id, request.payload)
-        result = await writer.verdict(pending, Preference(False, request.timeout_s))
-        return _pending(pending) if result is None else result
 
     async def _ask(self, request: requests.Ask) -> requests.Outcome:
         position = None
@@ -333,7 +320,9 @@ def _is_local(request: _Performable) -> bool:
 
 
 def _stored(entry: StoredEntry) -> requests.Stored:
-    return requests.Stored(entry.key, entry.value, entry.version, entry.ts_ms, entry.expires_ms)
+    return requests.Stored(
+        entry.key, msgspec.Raw(entry.value), entry.version, entry.ts_ms, entry.expires_ms
+    )
 
 
 def _pending(pending: PendingWrite) -> requests.Pending:
@@ -347,19 +336,15 @@ def _translated() -> Generator[None, None, None]:
     try:
         yield
     except ProblemError as error:
-        raise _problem(error) from error
+        kind = error.problem
+        retry_after_s = _RETRY_AFTER_S if "Retry-After" in error.headers else 0.0
+        raise problem(kind.slug, kind.status, error.detail, retry_after_s, error.members) from error
     except KafkaUnavailableError as error:
         raise problem("log-unavailable", 503, f"{error}.", _RETRY_AFTER_S, {}) from error
     except ClientError:
         raise
     except StreamyError as error:
         raise problem("not-ready", 503, f"{error}.", _RETRY_AFTER_S, {}) from error
-
-
-def _problem(error: ProblemError) -> RequestError:
-    kind = error.problem
-    retry_after_s = _RETRY_AFTER_S if "Retry-After" in error.headers else 0.0
-    return problem(kind.slug, kind.status, error.detail, retry_after_s, error.members)
 
 
 _KAFKA_FORM = "kafka://host:port[,host:port]/database?read_model=/folder"
@@ -379,7 +364,7 @@ def transport(
         facade = FacadeSettings(verdict_timeout_s=max(timeout_s, 30))
     except ValidationError as error:
         raise ConfigurationError(f"{_KAFKA_FORM}: {error.errors()[0]['msg']}") from None
-    model = StoredModel.open(folder, database)
+    model = ReadModel.open(folder, database)
     log, changes = KafkaLog(settings, facade, model), KafkaChanges(settings, facade, model)
     return DirectTransport(model, log, changes, facade, on_close=model.close, history=history)
 

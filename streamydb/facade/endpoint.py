@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from streamydb.facade.answer import Answer, EventStream
 from streamydb.facade.queries import ChangesQuery, NoQuery
-from streamydb.facade.request import Request
+from streamydb.facade.request import FacadeRequest
 from streamydb.records import CONSTRAINTS_KEY
 from streamydb.records.emission import STREAMS_SCOPE
 
@@ -24,19 +24,18 @@ class Access(NamedTuple):
     """
 
     token: bool
-    check: Callable[[Request, Any], None] | None = None
+    check: Callable[[FacadeRequest, Any], None] | None = None
 
 
-def _reads_prefix(request: Request, query: ChangesQuery) -> None:
+def _reads_prefix(request: FacadeRequest, query: ChangesQuery) -> None:
     request.client.must_read(query.prefix or "")
 
 
-def _reads_stream(request: Request, _: Any) -> None:
+def _reads_stream(request: FacadeRequest, _: Any) -> None:
     request.client.must_read(STREAMS_SCOPE + request.text)
 
 
-OPEN: Final = Access(token=False)
-"""Everybody."""
+OPEN: Final = Access(token=False)  # everybody
 
 TOKEN: Final = Access(token=True)
 """Everybody with a token; scopes are those of the keys that the body or the answer names."""
@@ -81,7 +80,7 @@ class Endpoint:
 
     method: str
     path: str
-    answer: Callable[[Request, Any], Coroutine[Any, Any, Answer | EventStream]]
+    answer: Callable[[FacadeRequest, Any], Coroutine[Any, Any, Answer | EventStream]]
     rest: Literal["", "text", "segment", "segments"] = ""
     query: type[Any] | None = NoQuery
     access: Access = TOKEN

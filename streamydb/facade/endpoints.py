@@ -31,7 +31,7 @@ from streamydb.facade.endpoint import (
 from streamydb.facade.headers import CONTENT_PROBLEMS
 from streamydb.facade.openapi import document
 from streamydb.facade.openapi_schemas import OPEN_OBJECT, TEXT, VALUE, of
-from streamydb.facade.request import Request
+from streamydb.facade.request import FacadeRequest
 from streamydb.facade.sql_endpoint import post_query, post_sql
 from streamydb.facade.streams import get_stream
 from streamydb.facade.transactions import get_explanation, get_transaction, post_transaction
@@ -81,7 +81,7 @@ _LATER: Final = Response("Appended; ask Location.", of("pending"))
 _UNDECIDED: Final = Response("Not decided yet.", of("pending"))
 
 
-async def _get_schema(_request: Request, _query: None) -> Answer:
+async def _get_schema(_request: FacadeRequest, _query: None) -> Answer:
     """Send the OpenAPI document."""
     return Answer(_document(), {"Content-Type": "application/json"}, common=())
 

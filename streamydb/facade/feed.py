@@ -26,7 +26,7 @@ from streamydb.facade.waiting import Shutdown
 from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.records import Change, ChangeName, Resolved, Transaction, change_name
-from streamydb.records.condition import condition, condition_form
+from streamydb.records.decoder import condition, condition_form
 from streamydb.records.expiry import is_removal
 from streamydb.records.formats import UNREADABLE
 from streamydb.txn_processor.comparisons import failed_checks
@@ -63,10 +63,9 @@ def change_event(key: bytes, change: Change) -> ChangeEvent:
 def visible_changes(
     changes: Iterable[ChangeEvent], may_read: Callable[[str], bool]
 ) -> Iterator[ChangeEvent]:
-    """Yield the changes that a client may read, numbered as if there were no others.
-
-    The number of a change among all those of its transaction would tell how many others there are.
-    That of a removal by time tells nothing: it follows from the key.
+    """Yield the changes that a client may read, numbered as if there were no others. The number of
+    a change among all those of its transaction would tell how many others there are. That of a
+    removal by time tells nothing: it follows from the key.
     """
     seq = number = 0
     for event in changes:
@@ -189,11 +188,18 @@ class Feed:
                 async for batch in old:
                     yield None if batch is None else _changes_after(batch, position)
                     position = position if batch is None else batch.resolved
-        number = self._number_after(position)
+        # The number of the first batch, kept or to come, that goes beyond a seq from the floor on.
+        # A stream counts on from there, so that thousands of them do not each search what is kept
+        # whenever a batch comes.
+        number = self._dropped
+        number += bisect_right(self._batches, position, key=lambda kept: kept[0].resolved)
         while True:
             self._must_go_on()
             if number < self._dropped:
-                raise _slow_reader()
+                detail = (
+                    "The stream fell too far behind; connect again with the header Last-Event-ID."
+                )
+                raise ProblemError("slow-reader", detail)
             if number < self._dropped + len(self._batches):
                 following = self._batches[number - self._dropped][0]
                 number += 1
@@ -210,15 +216,6 @@ class Feed:
         if since < self._floor:
             with self._catch_ups.enter():
                 return
-
-    def _number_after(self, position: int) -> int:
-        """The number of the first batch, kept or to come, that goes beyond a seq from the floor on.
-
-        A stream counts on from there, so that thousands of them do not each search what is kept
-        whenever a batch comes.
-        """
-        kept = [batch.resolved for batch, _ in self._batches]
-        return self._dropped + bisect_right(kept, position)
 
     async def _comes(self, pause_s: float) -> bool:
         try:
@@ -276,11 +273,6 @@ def _failures_as_problems() -> Iterator[None]:
         ) from error
     except RecordError as error:  # its text shows nothing of the record
         raise _feed_ended(f"The changes cannot be followed: {error}") from error
-
-
-def _slow_reader() -> ProblemError:
-    detail = "The stream fell too far behind; connect again with the header Last-Event-ID."
-    return ProblemError("slow-reader", detail)
 
 
 def _feed_ended(fault: str) -> ProblemError:
@@ -344,9 +336,8 @@ def change_filter(
 
 
 def _check(name: str, text: str | None) -> Transaction | None:
-    """Return a transaction with this check alone.
-
-    A check of the value before takes no version, because a change does not tell that.
+    """Return a transaction with this check alone. A check of the value before takes no version,
+    because a change does not tell that.
     """
     if text is None:
         return None

@@ -22,8 +22,8 @@ from streamydb.facade.codings import accepted_codings
 from streamydb.facade.console import Console
 from streamydb.facade.generations import HEADER, require_said_in
 from streamydb.facade.headers import declared_bytes, header_of
-from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
-from streamydb.facade.request import Peer, Request
+from streamydb.facade.problems import ProblemError, problem_body, problem_head
+from streamydb.facade.request import FacadeRequest, Peer
 from streamydb.facade.request_target import METHODS, WHOLE, check_query, host_name
 from streamydb.facade.router import Route, Router
 from streamydb.facade.services import Services
@@ -77,8 +77,7 @@ _CODINGS: Final = b"accept-encoding"
 _GENERATION: Final = HEADER.lower().encode()
 _LOOKED_AT: Final = (b"host", b"origin", _CODINGS, b"streamydb-request", _GENERATION)
 _JOINED: Final = (_CODINGS, _GENERATION)
-_NAME_CHARACTERS_MAX: Final = 128
-"""The longest name of a request that its answer repeats."""
+_NAME_CHARACTERS_MAX: Final = 128  # the longest name of a request that its answer repeats
 
 
 class Gate:
@@ -129,18 +128,24 @@ class Gate:
                 await _send_empty(sender, preflight(facts.origin))
                 return
             if scope["path"] == WHOLE:
-                _must_ask_methods(method)
+                if method != "OPTIONS":
+                    detail = "The target names no resource of this facade."
+                    allow = {"Allow": "OPTIONS"}
+                    raise ProblemError("method-not-allowed", detail, headers=allow)  # noqa: TRY301
                 await _send_empty(sender, [(b"allow", ", ".join(METHODS).encode())])
                 return
             if method in _WRITING and scope["path"] not in self._router.reading:
                 self._services.writer.in_flight.check(peer.address)  # refused here it costs a third
             with self._requests.enter():
                 route = self._router.find(scope)
-                request = Request(self._services, self._console, scope, receive, sender, peer)
+                request = FacadeRequest(self._services, self._console, scope, receive, sender, peer)
                 request.name = route.name
                 await self._answer(request, route, scope)
         except ProblemError as error:
-            await _send_problem(sender, error, close=_leaves_much(scope))
+            much = declared_bytes(scope["headers"]) > _UNREAD_BYTES_MAX
+            await _send_problem(
+                sender, error, close=much or bool(header_of(scope["headers"], b"transfer-encoding"))
+            )
             self.metrics.problem(error.problem.slug)
         except asyncio.CancelledError:
             if not self.ending.begun:
@@ -148,7 +153,11 @@ class Gate:
             if not sender.status:  # the server would answer in its own words, and log frames
                 await _send_problem(sender, _cut_off(route), close=True)
         except Exception as error:  # noqa: BLE001 - the last to see it; uvicorn would log keys
-            self._log_fault(sender, error)
+            if sender.cut_off:
+                self.metrics.slow_reader()
+                _LOG.warning("a reader was cut off: it read nothing for the time allowed")
+            else:
+                _LOG.error("a request failed with %s", type(error).__name__)
             if not sender.status:
                 internal = ProblemError("internal", "See the log.")
                 await _send_problem(sender, internal, close=True)
@@ -156,7 +165,7 @@ class Gate:
         self.metrics.request(method, route.label, sender.status, seconds)
         _LOG.info("%s %s %d %.1f ms", method, route.label, sender.status, 1000 * seconds)
 
-    async def _answer(self, request: Request, route: Route, scope: Scope) -> None:
+    async def _answer(self, request: FacadeRequest, route: Route, scope: Scope) -> None:
         with request.closing:
             if self._traces is None:
                 await self._router.answer(request, route)
@@ -188,17 +197,6 @@ class Gate:
     def _is_guest(self, origin: str) -> bool:
         return origin in self._settings.cors_origins
 
-    def _is_ours(self, host: str | None) -> bool:
-        allowed = self._settings.allowed_hosts
-        return allowed is None or host in allowed
-
-    def _log_fault(self, sender: Sender, error: Exception) -> None:
-        if sender.cut_off:
-            self.metrics.slow_reader()
-            _LOG.warning("a reader was cut off: it read nothing for the time allowed")
-        else:
-            _LOG.error("a request failed with %s", type(error).__name__)
-
     def _check(self, scope: Scope, facts: _HeaderFacts, present: str) -> Peer:
         """Refuse what no endpoint needs to see; return the sender. ``present``: the generation of
         the database.
@@ -215,7 +213,8 @@ class Gate:
         if name is None:
             detail = "The header Host is a name or an address, and perhaps a port."
             raise ProblemError("invalid-parameter", detail, parameters=["Host"])
-        foreign = not self._is_ours(name)
+        allowed = self._settings.allowed_hosts
+        foreign = not (allowed is None or name in allowed)
         if foreign and scope["path"] not in self._router.of_any_host:
             raise ProblemError("misdirected", "The request names no host of this facade.")
         own = not origin or self._is_guest(origin) or facts.host.lower() in _hosts_of(origin)
@@ -259,21 +258,14 @@ def _header_facts(headers: Headers) -> _HeaderFacts:
 
 @lru_cache(maxsize=256)
 def _hosts_of(origin: str) -> tuple[str, ...]:
-    """The headers Host that go with a header Origin; none if it cannot be one.
-
-    A browser leaves out the usual port; a proxy may add it to the header Host.
+    """The headers Host that go with a header Origin; none if it cannot be one. A browser leaves out
+    the usual port; a proxy may add it to the header Host.
     """
     try:
         scheme, host = urlsplit(origin.lower())[:2]
     except ValueError:
         return ()
     return (host, f"{host}:{_PORTS[scheme]}") if scheme in _PORTS else (host,)
-
-
-def _must_ask_methods(method: str) -> None:
-    if method != "OPTIONS":
-        detail = "The target names no resource of this facade."
-        raise ProblemError("method-not-allowed", detail, headers={"Allow": "OPTIONS"})
 
 
 def _cut_off(route: Route) -> ProblemError:
@@ -284,11 +276,6 @@ def _cut_off(route: Route) -> ProblemError:
     return ProblemError("not-ready", "The facade ends; ask again.", retry_after_s=1)
 
 
-def _leaves_much(scope: Scope) -> bool:
-    much = declared_bytes(scope["headers"]) > _UNREAD_BYTES_MAX
-    return much or bool(header_of(scope["headers"], b"transfer-encoding"))
-
-
 async def _send_empty(sender: Sender, headers: Headers) -> None:
     await sender({"type": "http.response.start", "status": 204, "headers": headers})
     await sender({"type": "http.response.body", "body": b"", "more_body": False})
@@ -296,13 +283,6 @@ async def _send_empty(sender: Sender, headers: Headers) -> None:
 
 async def _send_problem(send: Sender, error: ProblemError, *, close: bool) -> None:
     body = problem_body(error)
-    shown = {
-        "content-type": PROBLEM_MEDIA_TYPE,
-        "content-length": str(len(body)),
-        "cache-control": "no-store",
-        **({"connection": "close"} if close else {}),
-        **error.headers,
-    }
-    status = error.problem.status
-    await send({"type": "http.response.start", "status": status, "headers": encoded(shown)})
+    headers, status = encoded(problem_head(error, body, close=close)), error.problem.status
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -16,21 +16,13 @@ from streamydb.records.generation import FIRST, GENERATION, said, said_as
 HEADER: Final = "Streamydb-Generation"
 """In requests the generation of the seqs that they name, in answers the one of the database."""
 
-_BARE: Final = {"min_version", "since", "after"}
-"""Parameters with a seq from where on to read."""
-
+_BARE: Final = {"min_version", "since", "after"}  # parameters with a seq from where on to read
 _MARK: Final = "@"
 
 
 def with_generation(text: str, generation: str) -> str:
     """Return a text with the generation after it; the first one is left out."""
     return text if generation == FIRST else f"{text}{_MARK}{generation}"
-
-
-def split_generation(text: str) -> tuple[str, str]:
-    """Return a text, and the generation after it."""
-    bare, _, generation = text.partition(_MARK)
-    return bare, generation
 
 
 def require_generation(found: str, present: str) -> None:
@@ -47,10 +39,8 @@ def require_generation(found: str, present: str) -> None:
 
 def require_said(header: str | None, present: str, seq: int | None) -> None:
     """Refuse a seq from where on to read, if nothing says that it is of the present generation.
-
     ``header``: the present generation, if the request says it. Without a seq (None, 0) nothing is
-    refused.
-    Raises ProblemError: other-generation.
+    refused. Raises ProblemError: other-generation.
     """
     if header is None and seq:
         require_generation(FIRST, present)

@@ -44,7 +44,6 @@ class MediaType(NamedTuple):
 
 def read_list(field: str) -> list[FieldMember | None]:
     """Return the members of a list of names with values and parameters; None for malformed ones.
-
     RFC 7240 has lists of this form, and so has RFC 9110 in `Expect` and in lists of tokens.
     """
     return [_member(parts) for parts in _split_members(field)]
@@ -195,9 +194,8 @@ _PLAIN_ENCODINGS: Final = frozenset({"7bit", "8bit", "binary"})
 
 
 def check_content(headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Refuse a body that is not meant as it stands.
-    Raises ProblemError: unsupported-media-type, expectation-failed; invalid-parameter for a part of
-    a body.
+    """Refuse a body that is not meant as it stands. Raises ProblemError: unsupported-media-type,
+    expectation-failed; invalid-parameter for a part of a body.
     """
     fields: dict[bytes, bytes] = {}
     for name, value in headers:
@@ -216,7 +214,9 @@ def _check(name: bytes, value: str) -> None:
     if name == b"content-type" and not _is_json(value):
         detail = "The header Content-Type names no JSON in UTF-8: send application/json."
         raise _unsupported_media_type("Content-Type", detail, "Accept", "application/json")
-    if name == b"content-encoding" and not _is_identity(value):
+    if name == b"content-encoding" and not all(
+        member == ("identity", "", ()) for member in read_list(value)
+    ):
         detail = "The header Content-Encoding names a coding: send the body as it is."
         raise _unsupported_media_type("Content-Encoding", detail, "Accept-Encoding", "identity")
     if name == b"content-transfer-encoding" and value.lower() not in _PLAIN_ENCODINGS:
@@ -243,10 +243,6 @@ def _is_json(content_type: str) -> bool:
     return all(
         value.lower() in _CHARSETS for name, value in media_type.parameters if name == "charset"
     )
-
-
-def _is_identity(content_encoding: str) -> bool:
-    return all(member == ("identity", "", ()) for member in read_list(content_encoding))
 
 
 @lru_cache(maxsize=256)

@@ -18,7 +18,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from streamydb.errors import StreamyError
-from streamydb.facade.ports import ChangeSource, ModelPosition, ReadModel, TransactionLog
+from streamydb.facade.ports import ChangeSource, ModelPosition, ServedModel, TransactionLog
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.waiting import SingleFlight
 from streamydb.local.folder import PipelineStatus
@@ -27,10 +27,8 @@ Kind: TypeAlias = Literal["reads", "strong", "writes", "changes"]
 
 _KEPT_S: Final = 1.0
 """How long a look at the log counts: whoever may ask anonymously must not keep Kafka busy."""
-_PATIENCE_S: Final = 0.5
-"""How long an answer waits for a look, as probes wait for a second only."""
-_SILENT_S: Final = 5.0
-"""After which time without an answer Kafka counts as silent."""
+_PATIENCE_S: Final = 0.5  # how long an answer waits for a look, as probes wait for a second only
+_SILENT_S: Final = 5.0  # after which time without an answer Kafka counts as silent
 _MOMENT_MS: Final = 1_000
 _SILENT: Final = "Kafka does not answer"
 _LOG: Final = logging.getLogger("streamydb.facade")
@@ -59,7 +57,6 @@ class Health(msgspec.Struct, kw_only=True):
     """The faults."""
 
     def brief(self) -> Health:
-        """Return what is served, without the state and the faults."""
         return msgspec.structs.replace(
             self, seq=None, ts_ms=None, age_s=None, waiting_s=None, why=[]
         )
@@ -84,12 +81,21 @@ class _LogFindings(NamedTuple):
     status: PipelineStatus | None
 
 
+def told_status(pipeline: Callable[[], PipelineStatus] | None) -> PipelineStatus | None:
+    """Return what the pipeline of this machine says of itself; None: there is none to be seen."""
+    try:
+        status = None if pipeline is None else pipeline()
+    except OSError:
+        return None
+    return status if status is not None and status.updated_ms is not None else None
+
+
 class HealthMonitor:
     """Looks at the parts of a facade when somebody asks; one look at a time."""
 
     def __init__(
         self,
-        model: ReadModel,
+        model: ServedModel,
         log: TransactionLog,
         changes: ChangeSource,
         settings: FacadeSettings,
@@ -109,8 +115,11 @@ class HealthMonitor:
         self._look: asyncio.Task[None] | None = None
 
     async def report(self) -> Health:
-        """Return what can be served now, or could a second ago."""
-        await self._refresh()
+        # Look, unless that was done just now; wait a little for what the look finds.
+        now_s = time.monotonic()
+        if self._look is None or (self._look.done() and now_s - self._began_s > _KEPT_S):
+            self._look, self._began_s = asyncio.create_task(self._look_around()), now_s
+        await asyncio.wait([self._look], timeout=_PATIENCE_S)
         latest, findings = self._latest(), self._found
         unread = None if latest else "the read model cannot be read"
         away, stopped, waits = self._log_fault(), self._pipeline_fault(), None
@@ -136,13 +145,6 @@ class HealthMonitor:
             why=list(dict.fromkeys(why)),
         )
 
-    async def _refresh(self) -> None:
-        """Look, unless that was done just now; wait a little for what the look finds."""
-        now_s = time.monotonic()
-        if self._look is None or (self._look.done() and now_s - self._began_s > _KEPT_S):
-            self._look, self._began_s = asyncio.create_task(self._look_around()), now_s
-        await asyncio.wait([self._look], timeout=_PATIENCE_S)
-
     async def _look_around(self) -> None:
         """Ask the pipeline and the log; what was found before does not outlive a failure."""
         try:
@@ -153,7 +155,7 @@ class HealthMonitor:
             self._found = self._found._replace(fault=f"the log cannot be looked at ({name})")
 
     async def _ask_all(self) -> None:
-        status = await asyncio.to_thread(self._status)
+        status = await asyncio.to_thread(told_status, self._pipeline)
         latest, decided = self._latest(), self._log.decided()
         shown_ms = latest.ts_ms if latest else 0
         try:
@@ -173,19 +175,11 @@ class HealthMonitor:
         self._found = _LogFindings(None, unseen_s, undecided_s, status)
         self._whole_ms = self._log.time_ms() - 1000 * unseen_s
 
-    def _status(self) -> PipelineStatus | None:
-        try:
-            status = None if self._pipeline is None else self._pipeline()
-        except OSError:
-            return None
-        return status if status is not None and status.updated_ms is not None else None
-
     async def _oldest_s(
         self, places: Mapping[int, int], ends: Mapping[int, int], before_ms: int
     ) -> float:
-        """Return for how long the oldest record at or after some places has waited; 0: none is.
-
-        It was appended after what was committed at `before_ms`, whatever its broker's clock said.
+        """Return for how long the oldest record at or after some places has waited; 0: none is. It
+        was appended after what was committed at `before_ms`, whatever its broker's clock said.
         """
         waiting = {number: at for number, at in places.items() if at < ends[number]}
         if not waiting:
@@ -210,9 +204,8 @@ class HealthMonitor:
         return self._log.fault() or (_SILENT if silent else self._found.fault)
 
     def _pipeline_fault(self) -> str | None:
-        """Return why nothing is executed, if the pipeline's status says so and no result since.
-
-        A result that is newer than the status is of a pipeline elsewhere, which leads now.
+        """Return why nothing is executed, if the pipeline's status says so and no result since. A
+        result that is newer than the status is of a pipeline elsewhere, which leads now.
         """
         status = self._found.status
         if status is None or status.state == "running":
@@ -222,10 +215,9 @@ class HealthMonitor:
         return f"the pipeline is {status.state}"
 
     def _age_s(self, latest: ModelPosition) -> float:
-        """Return how old the state is at most that reads show.
-
-        Under load a look takes seconds. Until it ends, nobody knows whether reads show all by now.
-        They show all of before the last commit that they show, and of before the look before.
+        """Return how old the state is at most that reads show. Under load a look takes seconds.
+        Until it ends, nobody knows whether reads show all by now. They show all of before the last
+        commit that they show, and of before the look before.
         """
         if self._log_fault() is None and not self._looking():
             return round(self._found.unseen_s, 3)

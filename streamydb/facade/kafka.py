@@ -61,12 +61,10 @@ class FollowedResults:
         self._skipped = 0
 
     def find_starts(self) -> None:
-        """Find the offsets from which on the results are followed; waits for Kafka.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not answer, or the database does not exist.
-            StoreMismatchError: what is read is of an earlier database.
-            TopicsError: Kafka does not tell whether it is.
+        """Find the offsets from which on the results are followed; waits for Kafka. Raises
+        KafkaUnavailableError: Kafka does not answer, or the database does not exist;
+        StoreMismatchError: what is read is of an earlier database; TopicsError: Kafka does not tell
+        whether it is.
         """
         consumer = reader(self._settings.client_config(), FOLLOWING)
         try:
@@ -74,24 +72,20 @@ class FollowedResults:
         finally:
             consumer.close()
         if self._model is not None:
-            self._must_be_present(self._model)
+            # Refuse a read model that has followed changes which are not the database's any more.
+            # Its seqs would be taken for those of the present database, and be shown as the
+            # present.
+            followed = self._model.progress().topic_id
+            database = self._settings.database
+            present = changes_begun(self._settings.client_config(), database)
+            if followed and followed not in present:
+                raise StoreMismatchError(
+                    f"the read model in {self._model.folder} has followed "
+                    f"{TopicNames(database).changes} with Kafka's id {followed}; now that topic "
+                    f"has the id {', '.join(present)}, so the database was made anew. Stop its "
+                    "follower, delete the folder, and start both again"
+                )
         self.starts = {n: max(low, high - _PRELOAD) for n, (low, high) in kept_spans.items()}
-
-    def _must_be_present(self, model: FollowedModel) -> None:
-        """Refuse a read model that has followed changes which are not the database's any more.
-
-        Its seqs would be taken for those of the present database, and be shown as the present.
-        """
-        followed = model.progress().topic_id
-        database = self._settings.database
-        present = changes_begun(self._settings.client_config(), database)
-        if followed and followed not in present:
-            raise StoreMismatchError(
-                f"the read model in {model.folder} has followed {TopicNames(database).changes} "
-                f"with Kafka's id {followed}; now that topic has the id {', '.join(present)}, so "
-                "the database was made anew. Stop its follower, delete the folder, and start both "
-                "again"
-            )
 
     def start(self) -> None:
         """Follow the results from the starts on; call it in the event loop."""
@@ -125,22 +119,18 @@ class FollowedResults:
     def _batch(self, records: RecordColumns) -> ResultBatch:
         """Return the results in records. Raises RecordError: this release cannot read one."""
         batch = batch_of(records)
-        self._count_skipped(len(records), batch)
-        if batch:
-            seq, ts_ms = newest_in(batch)
-            self.newest = max(self.newest, seq)
-            self._clock.decided(ts_ms)
-        return batch
-
-    def _count_skipped(self, count: int, batch: ResultBatch) -> None:
-        """Count what is no result; tell of it once."""
-        skipped = count - count_in(batch)
+        skipped = len(records) - count_in(batch)
         if skipped and not self._skipped:
             _LOG.warning(
                 "%s has records that are no results, they are passed over: does something else "
                 "write to it?", self._topic,
             )  # fmt: skip
         self._skipped += skipped
+        if batch:
+            seq, ts_ms = newest_in(batch)
+            self.newest = max(self.newest, seq)
+            self._clock.decided(ts_ms)
+        return batch
 
 
 _TRIED_S: Final = 30.0
@@ -166,12 +156,10 @@ class KafkaLog:
         self._published = SingleFlight(self._look_at_published)
 
     async def start(self) -> None:
-        """Connect and follow the results, the last ones before now included.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not answer, or the database does not exist.
-            StoreMismatchError: what is read is of an earlier database.
-            TopicsError: Kafka does not tell whether it is.
+        """Connect and follow the results, the last ones before now included. Raises
+        KafkaUnavailableError: Kafka does not answer, or the database does not exist;
+        StoreMismatchError: what is read is of an earlier database; TopicsError: Kafka does not tell
+        whether it is.
         """
         if not self._results.starts:
             await run_in(self._executor, self._results.find_starts)
@@ -211,10 +199,8 @@ class KafkaLog:
         payload: bytes,
         headers: Mapping[str, bytes] | None = None,
     ) -> LogPosition:
-        """Append a transaction; see `TransactionLog`.
-
-        An error before the record is handed to the client library means that it was not appended;
-        any error after that leaves it open.
+        """Append a transaction; see `TransactionLog`. An error before the record is handed to the
+        client library means that it was not appended; any error after that leaves it open.
         """
         producer = self._producer
         if producer is None:

@@ -66,11 +66,9 @@ class ChangeReader:
         newest: int = 0,
     ) -> None:
         """Connect, to read the changes after seq `since`, whose commit timestamp is `ts_ms` if that
-        is known.
-
-        ``followed``: how far a read model has read. ``newest``: the largest seq that it met there.
-        Raises KafkaUnavailableError: Kafka does not answer; ProblemError: snapshot-gone: Kafka has
-        deleted some of the changes.
+        is known. ``followed``: how far a read model has read. ``newest``: the largest seq that it
+        met there. Raises KafkaUnavailableError: Kafka does not answer; ProblemError: snapshot-gone:
+        Kafka has deleted some of the changes.
         """
         topic = TopicNames(settings.database).changes
         self._topic = topic
@@ -132,7 +130,15 @@ class ChangeReader:
                 else:
                     batch = self._merger.take(number, message.key(), record)
                     batches += [] if batch is None else [batch]
-            self._balance()
+            # Stop reading partitions that are far ahead, until the others have come after them.
+            for number in self._lows:
+                ahead = self._merger.is_ahead(number, _AHEAD_BYTES_MAX)
+                if ahead and number not in self._paused:
+                    pause(self._consumer, self._topic, number)
+                    self._paused.add(number)
+                elif not ahead and number in self._paused:
+                    resume(self._consumer, self._topic, number)
+                    self._paused.discard(number)
             return batches
 
     def close(self) -> None:
@@ -171,25 +177,13 @@ class ChangeReader:
                 detail = "The topic of the changes has been given more partitions."
                 raise ProblemError("log-unavailable", detail)
 
-    def _balance(self) -> None:
-        """Stop reading partitions that are far ahead, until the others have come after them."""
-        for number in self._lows:
-            ahead = self._merger.is_ahead(number, _AHEAD_BYTES_MAX)
-            if ahead and number not in self._paused:
-                pause(self._consumer, self._topic, number)
-                self._paused.add(number)
-            elif not ahead and number in self._paused:
-                resume(self._consumer, self._topic, number)
-                self._paused.discard(number)
-
 
 def _trimmed_partitions(
     lows: Mapping[int, int], followed: Mapping[int, PartitionProgress], since: int, newest: int
 ) -> set[int]:
-    """The partitions of which changes after a seq may have been deleted.
-
-    A read model that has passed what was deleted may have met changes there that are not resolved.
-    Raises ProblemError: some have been.
+    """The partitions of which changes after a seq may have been deleted. A read model that has
+    passed what was deleted may have met changes there that are not resolved. Raises ProblemError:
+    some have been.
     """
     found = set()
     for number, low in lows.items():

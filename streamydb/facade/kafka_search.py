@@ -22,12 +22,8 @@ from streamydb.kafka.receiving import SpanReader, assign, at_end, offsets_at, sp
 from streamydb.records import Result
 from streamydb.settings import Settings
 
-SEARCH_S: Final = 8.0
-"""How long results are searched for one transaction."""
-
-_STRETCH: Final = 50_000
-"""Records of a partition that are read at a time on the way back."""
-
+SEARCH_S: Final = 8.0  # how long results are searched for one transaction
+_STRETCH: Final = 50_000  # records of a partition that are read at a time on the way back
 _RECORD_S: Final = 3.0
 _Span = tuple[int, int]
 
@@ -131,19 +127,13 @@ class _Search:
     def _looked_at(self, message: Any) -> Result | None:
         if message.key() != self._key:
             return None
-        result = _result_at(message, self._position)
+        try:
+            result = result_in(message.value() or b"")
+        except RecordError as error:
+            raise LogFaultError(str(error)) from error
+        if result is not None and self._position not in {None, position_of(result)}:
+            return None
         if result is not None and self._position is None and result.code in REFUSED_COPIES:
             self._refused = self._refused or result
             return None
         return result
-
-
-def _result_at(message: Any, position: LogPosition | None) -> Result | None:
-    """Return the result in a record if it is of this position. Raises LogFaultError."""
-    try:
-        result = result_in(message.value() or b"")
-    except RecordError as error:
-        raise LogFaultError(str(error)) from error
-    if result is None or position in {None, position_of(result)}:
-        return result
-    return None

@@ -68,9 +68,8 @@ class KafkaStreams:
             return {number: high for number, (_, high) in kept_spans.items()}
 
     def _offset_after(self, partition: int, seq: int, ts_ms: int, patience_s: float) -> int:
-        """The place of the commit timestamp, if a record there shows that clocks were sane.
-
-        A record is appended after its commit timestamp, unless a clock had jumped ahead.
+        """The place of the commit timestamp, if a record there shows that clocks were sane. A
+        record is appended after its commit timestamp, unless a clock had jumped ahead.
         """
         with closing(reader(self._settings.client_config(), FOLLOWING, eof=True)) as consumer:
             low, high = spans(consumer, self._topic)[partition]

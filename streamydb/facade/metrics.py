@@ -80,7 +80,6 @@ class FacadeMetrics:
         self._cut_off.inc()
 
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """Show a number that is asked for when the metrics are."""
         gauge = Gauge(f"streamydb_facade_{name}", text, registry=self.registry)
 
         def ask() -> float:

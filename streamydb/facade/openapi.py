@@ -57,7 +57,26 @@ def document(endpoints: Iterable[Endpoint]) -> _Json:
     paths: dict[str, _Json] = defaultdict(dict)
     for endpoint in endpoints:
         if endpoint.answers:
-            paths[endpoint.path][endpoint.method.lower()] = _operation(endpoint)
+            # The name of the endpoint is what generated clients call a method.
+            first, *others = endpoint.name.split("_")
+            title = "".join(map(str.title, others))
+            operation: _Json = {
+                "summary": first.title() + title,
+                "description": inspect.cleandoc(endpoint.answer.__doc__ or ""),
+                "operationId": first + title,
+                "deprecated": False,
+                "responses": {
+                    **_failures(endpoint),
+                    **{str(status): _shown(answer) for status, answer in endpoint.answers.items()},
+                },
+            }
+            parameters = [*_query(endpoint), *_path(endpoint), *_headers(endpoint)]
+            if parameters:
+                operation["parameters"] = parameters
+            if endpoint.body is not None:
+                content = {"application/json": {"schema": endpoint.body}}
+                operation["requestBody"] = {"required": True, "content": content}
+            paths[endpoint.path][endpoint.method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {
@@ -69,29 +88,6 @@ def document(endpoints: Iterable[Endpoint]) -> _Json:
         "components": {"schemas": named_schemas(), "securitySchemes": {"bearer": bearer}},
         "security": [{"bearer": []}, {}],
     }  # fmt: skip
-
-
-def _operation(endpoint: Endpoint) -> _Json:
-    """Return the part about an endpoint; its name is what generated clients call a method."""
-    first, *others = endpoint.name.split("_")
-    title = "".join(map(str.title, others))
-    operation: _Json = {
-        "summary": first.title() + title,
-        "description": inspect.cleandoc(endpoint.answer.__doc__ or ""),
-        "operationId": first + title,
-        "deprecated": False,
-        "responses": {
-            **_failures(endpoint),
-            **{str(status): _shown(answer) for status, answer in endpoint.answers.items()},
-        },
-    }
-    parameters = [*_query(endpoint), *_path(endpoint), *_headers(endpoint)]
-    if parameters:
-        operation["parameters"] = parameters
-    if endpoint.body is not None:
-        content = {"application/json": {"schema": endpoint.body}}
-        operation["requestBody"] = {"required": True, "content": content}
-    return operation
 
 
 def _shown(answer: Response) -> _Json:

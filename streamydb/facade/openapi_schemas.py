@@ -44,38 +44,6 @@ def of(name: str) -> _Json:
     return {"$ref": _REFERENCE + name}
 
 
-def record_schemas() -> dict[str, _Json]:
-    """Return the schemas of the records that the facade takes and gives, and of their parts."""
-    named: dict[str, _Json] = {}
-    for name, parts in _PARTS.items():
-        record = named[name] = plain(schemas()[name])
-        record["description"] = record.pop("title")
-        for field, part in parts.items():
-            record["properties"][field] = _named(record["properties"][field], part, named)
-    change = named["change"]
-    change["properties"] = {"key": _KEY_OF_CHANGE, **change["properties"]}
-    change["required"] = ["key", *change["required"]]
-    del named["transaction"]["required"]  # the id may be left out here
-    compared = {word: of("operand") for word in ("lt", "le", "gt", "ge")}
-    named["operand"] = _alternatives(named["check"]["properties"]["lt"])
-    named["check"]["properties"] |= compared
-    named["range"] = named["check"]["properties"]["range"]
-    key, named["range_read"] = named["read"]["oneOf"]
-    named["read"] = {"oneOf": [key, of("range_read")]}
-    named["lock"]["oneOf"][1] = of("range_read")
-    for part in ("check", "range_read", "read_range"):
-        named[part]["properties"]["range"] = of("range")
-    named["call"]["properties"]["ranges"]["items"] = of("range")
-    entries = named["read_range"]["properties"]["entries"]
-    named["read_range"]["properties"]["entries"] = _named(entries, "range_entry", named)
-    named["update"] = _discriminated(named["update"], named)
-    named["constrain"] = _one_of_many(named["constrain"])
-    for name in ("result", "change", "stream"):
-        for part in (name, *_PARTS[name].values(), *(["range_entry"] if name == "result" else [])):
-            del named[part]["additionalProperties"]  # a later release may say more
-    return named
-
-
 def plain(schema: Any) -> Any:
     """Return a schema in generators' words."""
     if isinstance(schema, list):
@@ -129,13 +97,7 @@ def _named(schema: _Json, name: str, named: dict[str, _Json]) -> _Json:
     return of(name)
 
 
-def _alternatives(schema: _Json) -> _Json:
-    """Say of which types a value may be by a schema for each."""
-    return {"oneOf": [_typed({"type": kind}) for kind in schema["type"]]}
-
-
 def _discriminated(schema: _Json, named: dict[str, _Json]) -> _Json:
-    """Tell the kinds of updates apart by `op`."""
     mapping = {}
     for kind in schema["oneOf"]:
         (op,) = kind["properties"]["op"]["enum"]
@@ -294,7 +256,36 @@ _NAMED: Final[dict[str, _Json]] = {
 
 def named_schemas() -> dict[str, _Json]:
     own = {"ProblemDetails": _problem_details(), **_NAMED}
-    return {**{name: plain(schema) for name, schema in own.items()}, **record_schemas()}
+    named: dict[str, _Json] = {}
+    for name, parts in _PARTS.items():
+        record = named[name] = plain(schemas()[name])
+        record["description"] = record.pop("title")
+        for field, part in parts.items():
+            record["properties"][field] = _named(record["properties"][field], part, named)
+    change = named["change"]
+    change["properties"] = {"key": _KEY_OF_CHANGE, **change["properties"]}
+    change["required"] = ["key", *change["required"]]
+    del named["transaction"]["required"]  # the id may be left out here
+    compared = {word: of("operand") for word in ("lt", "le", "gt", "ge")}
+    # Say of which types a value may be by a schema for each.
+    schema = named["check"]["properties"]["lt"]
+    named["operand"] = {"oneOf": [_typed({"type": kind}) for kind in schema["type"]]}
+    named["check"]["properties"] |= compared
+    named["range"] = named["check"]["properties"]["range"]
+    key, named["range_read"] = named["read"]["oneOf"]
+    named["read"] = {"oneOf": [key, of("range_read")]}
+    named["lock"]["oneOf"][1] = of("range_read")
+    for part in ("check", "range_read", "read_range"):
+        named[part]["properties"]["range"] = of("range")
+    named["call"]["properties"]["ranges"]["items"] = of("range")
+    entries = named["read_range"]["properties"]["entries"]
+    named["read_range"]["properties"]["entries"] = _named(entries, "range_entry", named)
+    named["update"] = _discriminated(named["update"], named)
+    named["constrain"] = _one_of_many(named["constrain"])
+    for name in ("result", "change", "stream"):
+        for part in (name, *_PARTS[name].values(), *(["range_entry"] if name == "result" else [])):
+            del named[part]["additionalProperties"]  # a later release may say more
+    return {**{name: plain(schema) for name, schema in own.items()}, **named}
 
 
 def _problem_details() -> _Json:

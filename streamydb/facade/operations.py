@@ -10,23 +10,23 @@ from streamydb.facade.answer import Answer, json_answer
 from streamydb.facade.metrics import METRICS_MEDIA_TYPE
 from streamydb.facade.problems import ProblemError, type_of
 from streamydb.facade.queries import NoQuery, ReadyQuery
-from streamydb.facade.request import Request
+from streamydb.facade.request import FacadeRequest
 from streamydb.limits import LIMITS
 from streamydb.records.problems import PROBLEMS, Problem
 
 
-async def get_limits(request: Request, _: NoQuery) -> Answer:
+async def get_limits(request: FacadeRequest, _: NoQuery) -> Answer:
     """Show the limits of the database and of this facade."""
     limits = {**LIMITS, "facade": request.services.settings.limits()}
     return json_answer(msgspec.json.encode(limits))
 
 
-async def get_live(_request: Request, _: NoQuery) -> Answer:
+async def get_live(_request: FacadeRequest, _: NoQuery) -> Answer:
     """Tell that the facade runs."""
     return json_answer(b'{"status":"live"}')
 
 
-async def get_ready(request: Request, query: ReadyQuery) -> Answer:
+async def get_ready(request: FacadeRequest, query: ReadyQuery) -> Answer:
     """Tell what the facade can serve: snapshots, strong reads, writes, changes.
 
     It answers 200 as long as it can serve what is asked `for`, by default snapshots. A pipeline or
@@ -44,18 +44,18 @@ async def get_ready(request: Request, query: ReadyQuery) -> Answer:
     return json_answer(msgspec.json.encode(health))
 
 
-async def get_metrics(request: Request, _: NoQuery) -> Answer:
+async def get_metrics(request: FacadeRequest, _: NoQuery) -> Answer:
     """Show metrics in Prometheus' text format."""
     headers = {"Content-Type": METRICS_MEDIA_TYPE, "Cache-Control": "no-store"}
     return Answer(request.services.metrics.render(), headers, common=())
 
 
-async def get_problems(_request: Request, _: NoQuery) -> Answer:
+async def get_problems(_request: FacadeRequest, _: NoQuery) -> Answer:
     """Describe all problem types."""
     return json_answer(msgspec.json.encode([_described(p) for p in PROBLEMS.values()]))
 
 
-async def get_problem(request: Request, _: NoQuery) -> Answer:
+async def get_problem(request: FacadeRequest, _: NoQuery) -> Answer:
     """Describe the problem type that an answer names."""
     problem = PROBLEMS.get(request.name.decode())
     if problem is None:

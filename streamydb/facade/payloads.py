@@ -61,25 +61,22 @@ class Culprit(NamedTuple):
 def culprit(code: str, payload: bytes) -> Culprit | None:
     """Return the first field that the reason code of a refused payload is about, if one is."""
     try:
-        return _culprit_in(code, payload, json.loads(payload))
+        record = json.loads(payload)
+        if code == errors.INVALID_TRANSACTION:
+            return _of_shape(payload, record)
+        if code == errors.DUPLICATE_UPDATE:
+            found = _repeated_update(record)
+        elif is_at_fault := _AT_FAULT.get(code):
+            found = next(
+                (path for path, value in _fields(record, ()) if is_at_fault(path, value)), None
+            )
+        else:
+            return None
+        if found is None:
+            return None
+        return Culprit(_path_text(found), _value_text(record, found), errors.REJECTED_CODES[code])
     except (ValueError, RecursionError):  # too deep, or no JSON: there is no field to name
         return None
-
-
-def _culprit_in(code: str, payload: bytes, record: Any) -> Culprit | None:
-    if code == errors.INVALID_TRANSACTION:
-        return _of_shape(payload, record)
-    if code == errors.DUPLICATE_UPDATE:
-        found = _repeated_update(record)
-    elif is_at_fault := _AT_FAULT.get(code):
-        found = next(
-            (path for path, value in _fields(record, ()) if is_at_fault(path, value)), None
-        )
-    else:
-        return None
-    if found is None:
-        return None
-    return Culprit(_path_text(found), _value_text(record, found), errors.REJECTED_CODES[code])
 
 
 def _of_shape(payload: bytes, record: Any) -> Culprit | None:
@@ -174,7 +171,6 @@ def _repeated_update(record: Any) -> _Path | None:
 
 
 def _path_text(path: _Path) -> str:
-    """Write a path as JavaScript would; the whole record is empty."""
     parts = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return "".join(parts).removeprefix(".")
 
@@ -203,10 +199,9 @@ def time_of_id(txn_id: str) -> int | None:
 
 
 def transaction_body(body: bytes, key: str | None) -> tuple[str, bytes]:
-    """Return the id and the payload of the body of `POST /v1/transactions`.
-
-    The id may be left out; then the header `Idempotency-Key` is the id, if it was sent.
-    Raises ProblemError: invalid-json, invalid-transaction, invalid-parameter.
+    """Return the id and the payload of the body of `POST /v1/transactions`. The id may be left out;
+    then the header `Idempotency-Key` is the id, if it was sent. Raises ProblemError: invalid-json,
+    invalid-transaction, invalid-parameter.
     """
     try:
         fields = msgspec.json.decode(body)
@@ -229,10 +224,8 @@ def transaction_body(body: bytes, key: str | None) -> tuple[str, bytes]:
 def with_timely_deadline(
     payload: bytes, txn: Transaction, deadline: int | None, default: int
 ) -> bytes:
-    """Return a payload with a deadline: its own, the one that a header gives, or another.
-
-    None is added where it would make the record too large: then its id is remembered for the
-    window only.
+    """Return a payload with a deadline: its own, the one that a header gives, or another. None is
+    added where it would make the record too large: then its id is remembered for the window only.
     Raises ProblemError: invalid-parameter, if the header contradicts the payload.
     """
     if txn.deadline:
@@ -272,9 +265,8 @@ def parse(payload: bytes) -> Transaction:
 
 
 def refuse_code(code: str, payload: bytes | None = None) -> ProblemError:
-    """Return the problem of a transaction that would get the reason code, or got it.
-
-    With its ``payload`` the problem names the field at fault, if there is one.
+    """Return the problem of a transaction that would get the reason code, or got it. With its
+    ``payload`` the problem names the field at fault, if there is one.
     """
     slug, detail = problem_of_rejection(code).slug, errors.REJECTED_CODES[code]
     fault = None if payload is None else culprit(code, payload)

@@ -68,7 +68,7 @@ class ModelPosition(Protocol):
         """Partition of the log -> first offset that is not covered."""
 
 
-class Snapshot(Scannable, Protocol):
+class ModelSnapshot(Scannable, Protocol):
     """The state after one transaction."""
 
     @property
@@ -89,9 +89,8 @@ class Snapshot(Scannable, Protocol):
         """Return the entries of several keys."""
 
     def get_json(self, keys: Sequence[str], bytes_max: int) -> bytes | None:
-        """Return the members of a JSON object: each key once, with its entry or null.
-
-        None if their values have more than ``bytes_max`` bytes.
+        """Return the members of a JSON object: each key once, with its entry or null. None if their
+        values have more than ``bytes_max`` bytes.
         """
 
     def scan_json(
@@ -106,7 +105,6 @@ class Snapshot(Scannable, Protocol):
         at_once: bool = False,
     ) -> JsonPage:
         """Return a page: at most ``limit`` entries, and ``bytes_max`` bytes of values, but one.
-
         With ``at_once`` it is not `whole` if that takes long.
         """
 
@@ -117,7 +115,7 @@ class Snapshot(Scannable, Protocol):
         """Let go of the snapshot."""
 
 
-class ReadModel(Protocol):
+class ServedModel(Protocol):
     """The database as of the transactions whose changes have arrived."""
 
     def latest(self) -> ModelPosition:
@@ -130,11 +128,11 @@ class ReadModel(Protocol):
     def oldest(self) -> int:
         """Return the smallest seq of which there is a snapshot."""
 
-    def snapshot(self, at: int | None = None) -> Snapshot:
+    def snapshot(self, at: int | None = None) -> ModelSnapshot:
         """Return the state at a seq, by default the latest; a `StreamyError` if there is none."""
 
 
-class FollowedModel(ReadModel, Protocol):
+class FollowedModel(ServedModel, Protocol):
     """A read model that somebody keeps up to date with the topic of the changes."""
 
     folder: Path
@@ -158,10 +156,9 @@ class TransactionLog(Protocol):
     async def append(
         self, txn_id: str, payload: bytes, headers: Mapping[str, bytes] | None = None
     ) -> LogPosition:
-        """Append a transaction and return where it durably is.
-
-        `headers` go into the record beside its value; they mean nothing to the database.
-        Raises KafkaUnavailableError: it was not appended; AppendUnknownError: nobody knows.
+        """Append a transaction and return where it durably is. `headers` go into the record beside
+        its value; they mean nothing to the database. Raises KafkaUnavailableError: it was not
+        appended; AppendUnknownError: nobody knows.
         """
 
     async def result(self, txn_id: str, position: LogPosition) -> Result:
@@ -174,18 +171,15 @@ class TransactionLog(Protocol):
         """Look for the same among all results that are kept, within bounds of time."""
 
     async def published(self) -> int:
-        """Return the largest seq that a result told at some time after this call.
-
-        Of the results of before the log was started, only a part counts.
-        Raises KafkaUnavailableError: Kafka does not answer.
+        """Return the largest seq that a result told at some time after this call. Of the results of
+        before the log was started, only a part counts. Raises KafkaUnavailableError: Kafka does not
+        answer.
         """
 
     async def ends(self) -> Mapping[int, int]:
-        """Return the end of each partition: the offset that the next record gets.
-
-        What lies before it may be a record that is none of ours, such as the end of a Kafka
-        transaction; `next_records` passes those.
-        Raises KafkaUnavailableError: Kafka does not answer.
+        """Return the end of each partition: the offset that the next record gets. What lies before
+        it may be a record that is none of ours, such as the end of a Kafka transaction;
+        `next_records` passes those. Raises KafkaUnavailableError: Kafka does not answer.
         """
 
     async def next_records(self, places: Mapping[int, int]) -> Mapping[int, NextRecord]:
@@ -194,9 +188,8 @@ class TransactionLog(Protocol):
         """
 
     def time_ms(self) -> int:
-        """Return the later of the newest commit time and the brokers' clock (ms).
-
-        A commit that comes later may be before it.
+        """Return the later of the newest commit time and the brokers' clock (ms). A commit that
+        comes later may be before it.
         """
 
     def clocks(self) -> Clocks:
@@ -271,7 +264,6 @@ class StreamSource(Protocol):
 
     async def offset_after(self, partition: int, seq: int, ts_ms: int, patience_s: float) -> int:
         """Return an offset at or before the first record that is of a transaction after a seq.
-
         ``ts_ms``: its commit timestamp, 0 if nobody knows. After ``patience_s`` it is an early one.
         Raises KafkaUnavailableError: Kafka does not answer.
         """

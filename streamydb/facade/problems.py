@@ -76,6 +76,14 @@ def log_failure_text(error: KafkaUnavailableError) -> str:
     return str(error) if isinstance(error, LogFaultError) else "Kafka does not answer"
 
 
+def problem_head(error: ProblemError, body: bytes, *, close: bool) -> dict[str, str]:
+    """Return the headers of the answer with a problem; ``close``: the connection ends with it."""
+    return {
+        "Content-Type": PROBLEM_MEDIA_TYPE, "Content-Length": str(len(body)),
+        "Cache-Control": "no-store", **({"Connection": "close"} if close else {}), **error.headers,
+    }  # fmt: skip
+
+
 def problem_body(error: ProblemError) -> bytes:
     problem = error.problem
     members = {"type": type_of(problem.slug), "title": problem.title, "status": problem.status}

@@ -17,9 +17,7 @@ from streamydb.facade.reads import ReadPoint
 from streamydb.limits import INTEGER_MAX, TTL_MS_MAX
 from streamydb.records.formats import UNREADABLE
 
-LIMIT_DEFAULT: Final = 100
-"""Entries of a page whose request names no number."""
-
+LIMIT_DEFAULT: Final = 100  # entries of a page whose request names no number
 _TEXT_MAX: Final = 8_192
 _Query = TypeVar("_Query", bound=msgspec.Struct)
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
@@ -217,16 +215,13 @@ class QueryForm(Generic[_Query]):
         try:
             return msgspec.convert(values, self.kind, strict=False)
         except UNREADABLE:
-            raise self._malformed(values) from None
-
-    def _malformed(self, values: dict[str, str]) -> ProblemError:
-        wrong = [
-            name
-            for name, field in self._fields.items()
-            if name in values and not _is_of(values[name], field.type)
-        ]
-        detail = "A parameter is missing or malformed."
-        return ProblemError("invalid-parameter", detail, parameters=wrong)
+            wrong = [
+                name
+                for name, field in self._fields.items()
+                if name in values and not _is_of(values[name], field.type)
+            ]
+            detail = "A parameter is missing or malformed."
+            raise ProblemError("invalid-parameter", detail, parameters=wrong) from None
 
 
 def _pairs(query: str) -> list[tuple[str, str]]:

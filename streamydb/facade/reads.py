@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from streamydb.client.requests import Consistency
 from streamydb.errors import StreamyError
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.ports import ModelPosition, ReadModel, Snapshot, TransactionLog
+from streamydb.facade.ports import ModelPosition, ModelSnapshot, ServedModel, TransactionLog
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.waiting import WORK_LEFT_S, Shutdown, SingleFlight, await_within, retrieve
@@ -50,7 +50,7 @@ class Coverage:
     is covered. If there is none before the end, the gap is passed, and is not looked at twice.
     """
 
-    def __init__(self, model: ReadModel, log: TransactionLog) -> None:
+    def __init__(self, model: ServedModel, log: TransactionLog) -> None:
         self._model = model
         self._log = log
         self._gaps: dict[int, _Gap] = {}
@@ -70,9 +70,8 @@ class Coverage:
         return {number: at for number, at in passed.items() if at < ends[number]}
 
     def look(self) -> asyncio.Task[bool] | None:
-        """Look for the next records, in a task of its own; None: that would tell nothing new.
-
-        The task's result is whether a gap was found. There is one look at a time.
+        """Look for the next records, in a task of its own; None: that would tell nothing new. The
+        task's result is whether a gap was found. There is one look at a time.
         """
         if self._looking is None or self._looking.done():
             unknown = self._unknown()
@@ -112,8 +111,7 @@ Reached: TypeAlias = Callable[[ModelPosition], bool]
 
 _RETRY_AFTER_S: Final = 1
 
-_STILL_S: Final = 0.1
-"""How long a read model stands still before somebody finds out why."""
+_STILL_S: Final = 0.1  # how long a read model stands still before somebody finds out why
 
 _T = TypeVar("_T")
 _Mark: TypeAlias = tuple[int, Mapping[int, int]]
@@ -139,7 +137,7 @@ class ReadWaiter:
 
     def __init__(
         self,
-        model: ReadModel,
+        model: ServedModel,
         poll_s: float,
         stuck: Callable[[], asyncio.Task[bool] | None] = lambda: None,
     ) -> None:
@@ -200,7 +198,7 @@ class Reader:
 
     def __init__(
         self,
-        model: ReadModel,
+        model: ServedModel,
         log: TransactionLog,
         settings: FacadeSettings,
         ending: Shutdown | None = None,
@@ -215,7 +213,7 @@ class Reader:
         self._timeout_s = settings.read_timeout_s
         self.waiters = Limiter("waiting reads", settings.waiters_max)
 
-    async def snapshot(self, point: ReadPoint = _STRONG, wait_s: float = math.inf) -> Snapshot:
+    async def snapshot(self, point: ReadPoint = _STRONG, wait_s: float = math.inf) -> ModelSnapshot:
         """Return a snapshot; close it.
         Raises ProblemError: invalid-parameter (also for a seq that no transaction has yet),
         snapshot-gone, read-model-behind, overloaded.
@@ -226,7 +224,15 @@ class Reader:
         strong = consistency == "strong" or (consistency is None and not floor)
         if strong or (floor and self._model.latest().seq < floor):
             name = "min_version" if at is None else "at"
-            await self._wait(floor, name, min(wait_s, self._timeout_s), strong=strong)
+            # Wait until the read model has the seq `floor` and, if `strong`, what was answered.
+            # `name` is the parameter that `floor` was given by.
+            timeout_s = min(wait_s, self._timeout_s)
+            in_time = partial(self._ending.timeout, left_s=WORK_LEFT_S)
+            with self.waiters.enter():
+                try:
+                    await await_within(timeout_s, self._reach(floor, name, strong=strong), in_time)
+                except TimeoutError:
+                    raise _behind(self._model.latest()) from None
         try:
             return self._model.snapshot(at)
         except StreamyError:
@@ -243,10 +249,9 @@ class Reader:
                 await self._must_come(since, name)
 
     def begin(self) -> asyncio.Task[int]:
-        """Begin to wait until the read model has passed the end of the log; that is done once.
-
-        The task's result is a seq that shows all that was answered before. A wait that has failed
-        is begun again.
+        """Begin to wait until the read model has passed the end of the log; that is done once. The
+        task's result is a seq that shows all that was answered before. A wait that has failed is
+        begun again.
         """
         begun = self._begun
         if begun is None or (begun.done() and not self.passed()):
@@ -269,18 +274,6 @@ class Reader:
             self._begun.cancel()
             await asyncio.wait([self._begun])
 
-    async def _wait(self, floor: int, name: str, timeout_s: float, *, strong: bool) -> None:
-        """Wait until the read model has the seq `floor` and, if `strong`, what was answered.
-
-        `name` is the parameter that `floor` was given by.
-        """
-        in_time = partial(self._ending.timeout, left_s=WORK_LEFT_S)
-        with self.waiters.enter():
-            try:
-                await await_within(timeout_s, self._reach(floor, name, strong=strong), in_time)
-            except TimeoutError:
-                raise _behind(self._model.latest()) from None
-
     async def _reach(self, floor: int, name: str, *, strong: bool) -> None:
         await self._must_come(floor, name)
         least = max(floor, await self._known()) if strong else floor
@@ -298,7 +291,6 @@ class Reader:
 
     async def _must_come(self, floor: int, name: str) -> None:
         """Refuse a seq above all that the records in the log can get; each gets one at most.
-
         Without an answer of Kafka nothing is known, nor before the first transaction is shown.
         Raises ProblemError: invalid-parameter.
         """
@@ -322,10 +314,8 @@ class Reader:
 
 async def in_thread(function: Callable[..., _T], *args: Any, of: Executor | None = None) -> _T:
     """Run a function that may take long in a thread; if cancelled, however often, wait for its end
-    first: the caller closes what it reads.
-
-    ``of`` has the threads; by default those of the event loop, which all reads share. They are few,
-    so what waits for Kafka must not hold them.
+    first: the caller closes what it reads. ``of`` has the threads; by default those of the event
+    loop, which all reads share. They are few, so what waits for Kafka must not hold them.
     """
     # No task: the end of a loop cancels all tasks, and then one is done while its thread works on.
     work = partial(contextvars.copy_context().run, function, *args)

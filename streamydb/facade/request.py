@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -29,7 +28,7 @@ class Peer(NamedTuple):
     foreign: bool
 
 
-class Request:
+class FacadeRequest:
     """A request, with all that its endpoint needs.
 
     Attributes:
@@ -86,21 +85,17 @@ class Request:
         times.
         """
         if self._headers is None:
-            self._headers = _joined(self.fields)
+            found: dict[str, str] = {}
+            repeated: set[str] = set()
+            for field, content in self.fields:
+                name, value = field.decode("latin-1"), content.decode("latin-1")
+                if name in found:
+                    repeated.add(name)
+                    value = f"{found[name]}, {value}"
+                found[name] = value
+            again = [name for name in _SINGLE if name.lower() in repeated]
+            if again:
+                detail = f"The header {again[0]} was sent several times."
+                raise ProblemError("invalid-parameter", detail, parameters=again)
+            self._headers = found
         return self._headers
-
-
-def _joined(fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    repeated: set[str] = set()
-    for field, content in fields:
-        name, value = field.decode("latin-1"), content.decode("latin-1")
-        if name in found:
-            repeated.add(name)
-            value = f"{found[name]}, {value}"
-        found[name] = value
-    again = [name for name in _SINGLE if name.lower() in repeated]
-    if again:
-        detail = f"The header {again[0]} was sent several times."
-        raise ProblemError("invalid-parameter", detail, parameters=again)
-    return found

@@ -25,8 +25,7 @@ from streamydb.limits import KEY_BYTES_MAX
 METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT")
 """Methods that some endpoint has."""
 
-WHOLE: Final = "*"
-"""The path of a request about the server as a whole."""
+WHOLE: Final = "*"  # the path of a request about the server as a whole
 
 _WHOLE: Final = WHOLE.encode()
 usual_line: Final = re.compile(rb"(?:GET|PUT|POST|DELETE|HEAD) /[!-~]* HTTP/1\.1\r\n").match
@@ -54,9 +53,8 @@ class RequestTarget(NamedTuple):
 
 
 def method_of(line: bytes) -> str | None:
-    """Return the method that a whole request line of HTTP/1.0 or HTTP/1.1 begins with.
-
-    It is empty if no standard has the method, and None if the bytes are no such line.
+    """Return the method that a whole request line of HTTP/1.0 or HTTP/1.1 begins with. It is empty
+    if no standard has the method, and None if the bytes are no such line.
     """
     line_match = _LINE.match(line)
     if line_match is None:
@@ -78,7 +76,13 @@ def read_target(method: bytes, target: bytes) -> RequestTarget:
         raise ValueError("the target of CONNECT is no host and port")
     if target == _WHOLE and method == b"OPTIONS":
         return RequestTarget(_WHOLE, b"")
-    return _absolute(method, target)
+    parts = _ABSOLUTE.fullmatch(target)
+    if parts is None or not _is_host(parts[1]):
+        raise ValueError("the target is neither a path nor an address of HTTP")
+    path, query = parts[2], parts[3]
+    if not path:
+        path = _WHOLE if method == b"OPTIONS" and query is None else b"/"
+    return RequestTarget(path, query or b"", parts[1])
 
 
 def place_target(scope: dict[str, Any], method: bytes, target: bytes) -> bytes | None:
@@ -94,16 +98,6 @@ def place_target(scope: dict[str, Any], method: bytes, target: bytes) -> bytes |
     scope["path"] = unquote(text) if "%" in text else text
     scope["query_string"] = query
     return authority
-
-
-def _absolute(method: bytes, target: bytes) -> RequestTarget:
-    parts = _ABSOLUTE.fullmatch(target)
-    if parts is None or not _is_host(parts[1]):
-        raise ValueError("the target is neither a path nor an address of HTTP")
-    path, query = parts[2], parts[3]
-    if not path:
-        path = _WHOLE if method == b"OPTIONS" and query is None else b"/"
-    return RequestTarget(path, query or b"", parts[1])
 
 
 def check_frame(version: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
@@ -139,9 +133,8 @@ def with_host(
 
 @lru_cache(maxsize=256)
 def host_name(field: str) -> str | None:
-    """Return the host in a header Host, in small letters, without brackets and port.
-
-    It is empty if the header is, and None if the header is malformed.
+    """Return the host in a header Host, in small letters, without brackets and port. It is empty if
+    the header is, and None if the header is malformed.
     """
     if not field:
         return ""
@@ -166,10 +159,9 @@ _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 def split_path(scope: Scope, named: tuple[bytes, ...]) -> tuple[str, bytes | None]:
-    """Split a path into one of the ``named`` beginnings and the name behind it, still escaped.
-
-    Of any other path: all of it without escapes, and None.
-    Raises ProblemError: no-such-endpoint, for a path that could be taken for another one.
+    """Split a path into one of the ``named`` beginnings and the name behind it, still escaped. Of
+    any other path: all of it without escapes, and None. Raises ProblemError: no-such-endpoint, for
+    a path that could be taken for another one.
     """
     raw: bytes = scope.get("raw_path") or scope["path"].encode().replace(b"%", b"%25")
     raw = raw.partition(b"?")[0].removeprefix(scope.get("root_path", "").encode())

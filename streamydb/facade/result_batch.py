@@ -13,15 +13,14 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from streamydb.columns import characters as c
-from streamydb.columns.addresses import SPARE_BYTES, start_of
-from streamydb.columns.hashing import hash_bytes, hash_ragged
-from streamydb.columns.jit import kernel, leaf
-from streamydb.columns.json_tokens import text_end
-from streamydb.columns.private import SEED
-from streamydb.columns.table import Ragged, Texts
 from streamydb.errors import RecordError
 from streamydb.facade.ports import LogPosition
+from streamydb.frames import characters as c
+from streamydb.frames.addresses import SPARE_BYTES, start_of
+from streamydb.frames.hashing import SEED, hash_bytes, hash_ragged
+from streamydb.frames.jit import kernel, leaf
+from streamydb.frames.json_tokens import text_end
+from streamydb.frames.table import Ragged, Texts
 from streamydb.kafka.columns import RecordColumns
 from streamydb.read_model.json_values import value_end
 from streamydb.read_model.recognise import behind, counted
@@ -29,8 +28,7 @@ from streamydb.read_model.rows import Ints, compare
 from streamydb.records import Result, decode_result, is_strange_result
 from streamydb.records.formats import FORMAT, later_format
 
-PARTITION_BITS: Final = 16
-"""A place in the log is ``offset << PARTITION_BITS | partition``."""
+PARTITION_BITS: Final = 16  # a place in the log is ``offset << PARTITION_BITS | partition``
 
 
 class CommitColumns:
@@ -41,9 +39,8 @@ class CommitColumns:
     """
 
     def __init__(self, records: RecordColumns, at: Ints, told: Ints) -> None:
-        """Sort by place and by id the rows ``at`` (shape (n,)) of ``records``.
-
-        ``told``: of each partition, offset, seq and timestamp; shape (n, 4).
+        """Sort by place and by id the rows ``at`` (shape (n,)) of ``records``. ``told``: of each
+        partition, offset, seq and timestamp; shape (n, 4).
         """
         places, self.newest, self.ends = extent(told)
         self._values, self._ids = records.values, records.keys
@@ -67,7 +64,6 @@ class CommitColumns:
 
     @property
     def distinct(self) -> bool:
-        """Each is of another record of the log."""
         return bool((self._places[1:] > self._places[:-1]).all())
 
     def places(self) -> list[int]:
@@ -117,9 +113,7 @@ class CommitColumns:
 
 def extent(told: Ints) -> tuple[Ints, tuple[int, int], dict[int, int]]:
     """Return the places of plain commits; the largest seq with its timestamp; partition -> end
-    offset.
-
-    ``told``: of each partition, offset, seq and timestamp; shape (n, 4), n > 0.
+    offset. ``told``: of each partition, offset, seq and timestamp; shape (n, 4), n > 0.
     """
     partitions, offsets, seqs, stamps = told.T
     last = int(seqs.argmax())

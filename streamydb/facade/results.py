@@ -23,8 +23,7 @@ REFUSED_COPIES = UNTIMELY | {ID_REUSED}
 """Codes of copies that were not executed, while another record with their id may have been."""
 
 _OVERHEAD_BYTES = 400
-_AT_ONCE = 100
-"""Commits that may have been seen are taken in so many at a time."""
+_AT_ONCE = 100  # commits that may have been seen are taken in so many at a time
 
 
 class _Block(NamedTuple):
@@ -61,10 +60,9 @@ class ResultIndex:
         self.counts: Counter[tuple[str, str]] = Counter()
 
     def take(self, batch: ResultBatch) -> Iterator[None]:
-        """Take in results; pause after each that somebody waits for, and after many others.
-
-        A micro-batch gives hundreds of verdicts at once, and each is half a millisecond of work
-        for its request: reads that come meanwhile must not wait for all of them.
+        """Take in results; pause after each that somebody waits for, and after many others. A
+        micro-batch gives hundreds of verdicts at once, and each is half a millisecond of work for
+        its request: reads that come meanwhile must not wait for all of them.
         """
         for each in batch:
             if isinstance(each, CommitColumns):
@@ -108,9 +106,8 @@ class ResultIndex:
                 yield
 
     def add(self, result: Result, value: bytes) -> bool:
-        """Take in a result and the record it is in; a repetition changes nothing.
-
-        Returns whether somebody waits for it.
+        """Take in a result and the record it is in; a repetition changes nothing. Returns whether
+        somebody waits for it.
         """
         position = position_of(result)
         place = place_of(position)
@@ -205,17 +202,13 @@ class ResultIndex:
         try:
             return await future
         finally:
-            self._leave(place, future)
-
-    def _leave(self, place: Hashable, future: asyncio.Future[Result]) -> None:
-        waiting = self._waiting.get(place)
-        if waiting is not None:
-            waiting.discard(future)
-            if not waiting:
-                del self._waiting[place]
+            waiting = self._waiting.get(place)
+            if waiting is not None:
+                waiting.discard(future)
+                if not waiting:
+                    del self._waiting[place]
 
     def _names(self, txn_id: bytes, result: Result) -> bool:
-        """Return True if this result is the one of its id."""
         first = self._by_id.get(txn_id)
         if first is None:
             return True

@@ -18,7 +18,7 @@ from streamydb.facade.headers import header_of
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.problems import ProblemError, log_failure_text
 from streamydb.facade.queries import NoQuery, QueryForm
-from streamydb.facade.request import Request
+from streamydb.facade.request import FacadeRequest
 from streamydb.facade.request_target import split_path
 from streamydb.kafka.errors import KafkaUnavailableError
 
@@ -100,7 +100,7 @@ class Router:
                 return _route(path_rows, scope["method"], rest.encode())
         return Route(None)
 
-    async def answer(self, request: Request, route: Route) -> None:
+    async def answer(self, request: FacadeRequest, route: Route) -> None:
         began = time.perf_counter()
         try:
             try:
@@ -115,12 +115,12 @@ class Router:
                 self._traffic.record(int(time.time()), work, request.sender.status, seconds)
 
     def _failed(self, error: Exception) -> Answer:
-        problem = _problem_of(error)
+        problem = _problem_of(error)  # in a frame that ends: it may be the error, which has frames
         self._metrics.problem(problem.problem.slug)
         return problem_answer(problem)
 
 
-async def _answer(request: Request, route: Route) -> Answer | EventStream:
+async def _answer(request: FacadeRequest, route: Route) -> Answer | EventStream:
     if route.row is None:
         if not route.allow:
             raise ProblemError("no-such-endpoint", "See /schema for the endpoints.")
@@ -158,8 +158,8 @@ def _path_of(endpoints: list[Endpoint]) -> _Path:
     return _Path(rows, allow)
 
 
-def _teller_of(allow: str) -> Callable[[Request, Any], Coroutine[Any, Any, Answer]]:
-    async def tell_methods(_request: Request, _query: object) -> Answer:
+def _teller_of(allow: str) -> Callable[[FacadeRequest, Any], Coroutine[Any, Any, Answer]]:
+    async def tell_methods(_request: FacadeRequest, _query: object) -> Answer:
         return Answer(b"", {"Allow": allow}, 204, ())
 
     return tell_methods

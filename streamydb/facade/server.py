@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamydb.facade.about import About
     from streamydb.facade.asgi import App
     from streamydb.facade.metrics import FacadeMetrics
-    from streamydb.facade.ports import ChangeSource, FollowedModel, ReadModel, TransactionLog
+    from streamydb.facade.ports import ChangeSource, FollowedModel, ServedModel, TransactionLog
     from streamydb.local.folder import PipelineStatus
     from streamydb.settings import Settings
 
@@ -39,10 +39,9 @@ _OTHER_FILES: Final = 500
 
 def checked(settings: FacadeSettings) -> FacadeSettings:
     """Return the settings as they are served with; refuse an open facade that others can reach.
-
     Without tokens, requests must name a loopback host: else any web page that a user of this
-    machine visits could point its own host name here and read and write the database.
-    Raises ConfigurationError: off loopback there must be tokens.
+    machine visits could point its own host name here and read and write the database. Raises
+    ConfigurationError: off loopback there must be tokens.
     """
     if load_tokens(settings):
         if not settings.on_loopback and settings.tls_key_file is None:
@@ -60,7 +59,7 @@ def checked(settings: FacadeSettings) -> FacadeSettings:
 
 def make_server(
     settings: FacadeSettings,
-    model: ReadModel,
+    model: ServedModel,
     log: TransactionLog,
     changes: ChangeSource,
     pipeline: Callable[[], PipelineStatus] | None = None,
@@ -115,7 +114,7 @@ def server_of(
 
 def serve(
     settings: FacadeSettings,
-    model: ReadModel,
+    model: ServedModel,
     log: TransactionLog,
     changes: ChangeSource,
     pipeline: Callable[[], PipelineStatus] | None = None,
@@ -130,16 +129,14 @@ def serve(
         signal.signal(signal.SIGTERM, lambda *_: None)
         if hangs_up():
             signal.signal(signal.SIGHUP, server.handle_exit)
-    _take_file_handles(settings.connections_max + _OTHER_FILES)
-    _read_once(model)
-    keep_all()  # a collection that walked through it would hold up all readers
-    trim_when_idle()
-    with listen(settings) as listener, often_collected():
-        server.run(sockets=[listener])
-
-
-def _read_once(model: ReadModel) -> None:
-    """Have the kernels of reads loaded, or compiled, before the first request waits for that."""
+    handles = settings.connections_max + _OTHER_FILES
+    granted = take_file_handles(handles)
+    if granted < handles:
+        _LOG.warning(
+            "this process may have %d files open, its connections may need %d: raise the limit "
+            "(ulimit -n) or lower STREAMYDB_SERVE_CONNECTIONS_MAX", granted, handles,
+        )  # fmt: skip
+    # Have the kernels of reads loaded, or compiled, before the first request waits for that.
     with suppress(StreamyError), model.snapshot() as snapshot:
         snapshot.get("-")
         snapshot.get_json(["-"], 1)
@@ -147,15 +144,16 @@ def _read_once(model: ReadModel) -> None:
             snapshot.scan_json(
                 prefix="", start=None, end=None, after=None, limit=1, bytes_max=1, at_once=at_once
             )
+    keep_all()  # a collection that walked through it would hold up all readers
+    trim_when_idle()
+    with listen(settings) as listener, often_collected():
+        server.run(sockets=[listener])
 
 
 def serve_database(settings: Settings, facade: FacadeSettings, model: FollowedModel) -> None:
     """Serve a database on Kafka until it is told to stop, as `serve`; waits until Kafka answers.
-
-    Raises:
-        ConfigurationError: see `serve`.
-        KafkaUnavailableError: Kafka refuses us, or has no such database.
-        StoreMismatchError: the read model is of an earlier database of that name.
+    Raises ConfigurationError: see `serve`; KafkaUnavailableError: Kafka refuses us, or has no such
+    database; StoreMismatchError: the read model is of an earlier database of that name.
     """
     from streamydb.facade.about import about_database
     from streamydb.facade.kafka import KafkaLog
@@ -173,15 +171,6 @@ def _wait(seconds: float) -> bool:
     """Wait; a signal ends the process, as nothing is being served yet."""
     time.sleep(seconds)
     return False
-
-
-def _take_file_handles(handles: int) -> None:
-    granted = take_file_handles(handles)
-    if granted < handles:
-        _LOG.warning(
-            "this process may have %d files open, its connections may need %d: raise the limit "
-            "(ulimit -n) or lower STREAMYDB_SERVE_CONNECTIONS_MAX", granted, handles,
-        )  # fmt: skip
 
 
 def listen(settings: FacadeSettings) -> socket.socket:

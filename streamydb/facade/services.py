@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from streamydb.facade.about import About
 from streamydb.facade.auth import Tokens
 from streamydb.facade.bounds import Budget, Limiter
+from streamydb.facade.explanation.explainer import Explainer
 from streamydb.facade.feed import Feed
 from streamydb.facade.health import HealthMonitor
-from streamydb.facade.life.explainer import Explainer
 from streamydb.facade.metrics import FacadeMetrics
-from streamydb.facade.ports import ChangeSource, ReadModel, TransactionLog
+from streamydb.facade.ports import ChangeSource, ServedModel, TransactionLog
 from streamydb.facade.reads import Reader
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import QueryRunner
@@ -30,7 +30,7 @@ class Services:
     """The parts of one facade."""
 
     settings: FacadeSettings
-    model: ReadModel
+    model: ServedModel
     log: TransactionLog
     changes: ChangeSource
     tokens: Tokens
@@ -50,7 +50,7 @@ class Services:
 
 
 def make_services(
-    model: ReadModel,
+    model: ServedModel,
     log: TransactionLog,
     changes: ChangeSource,
     settings: FacadeSettings,
@@ -84,11 +84,6 @@ def make_services(
         ticker=Ticker(model, log, settings),
         explainer=Explainer(model, settings, about or About()),
     )
-    _show(services)
-    return services
-
-
-def _show(services: Services) -> None:
     show = services.metrics.gauge
     show("in_flight", "Transactions waited for", lambda: services.writer.in_flight.total)
     show("waiting_reads", "Reads that wait", lambda: services.reader.waiters.total)
@@ -108,3 +103,4 @@ def _show(services: Services) -> None:
     services.metrics.counts("Results of the database that were seen", services.log.counts)
     show("log_faulty", "1 if the log cannot be used", lambda: float(bool(services.log.fault())))
     show("read_model_seq", "Last seq that reads see", lambda: services.model.latest().seq)
+    return services

@@ -154,7 +154,6 @@ class FacadeSettings(BaseSettings):
 
     @property
     def on_loopback(self) -> bool:
-        """True if only this machine can reach the facade."""
         if self.host == "localhost":
             return True
         try:

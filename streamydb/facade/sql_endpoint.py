@@ -17,15 +17,14 @@ from streamydb.facade.payloads import refuse_code
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import NoQuery
 from streamydb.facade.reads import check_seqs
-from streamydb.facade.request import Request
+from streamydb.facade.request import FacadeRequest
 from streamydb.facade.sql_queries import SqlQuery
 from streamydb.facade.sql_statements import SqlTransaction
 from streamydb.facade.transactions import authorise_and_execute
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN, KEY_BYTES_MAX
 from streamydb.records import Result, canonical
 
-_REFUSED = {"constraint-violated", "query-invalid"}
-"""Problems of statements that were executed."""
+_REFUSED = {"constraint-violated", "query-invalid"}  # problems of statements that were executed
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
@@ -39,11 +38,21 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     min_version: int | None = None
 
 
-async def post_query(request: Request, _: NoQuery) -> Answer:
+async def post_query(request: FacadeRequest, _: NoQuery) -> Answer:
     """Run one SELECT over the table `kv(key, value, version, ts)` at one snapshot."""
     services = request.services
     async with request_body(request) as raw:
-        body = _decoded(raw)
+        body = decode_fields(
+            raw, _decode_query,
+            'Send {"sql": "select …"} and, if you like, params, prefix, at, consistency.',
+        )  # fmt: skip
+        check_seqs(at=body.at, min_version=body.min_version)
+        if len(body.prefix.encode()) > KEY_BYTES_MAX:
+            raise ProblemError("invalid-parameter", f"A prefix has at most {KEY_BYTES_MAX} bytes.")
+        if not all(map(_fits, body.params)):
+            raise ProblemError(
+                "invalid-parameter", "Numbers in `params` are finite and fit 64 bits."
+            )
     require_said(request.generation, services.model.generation, body.min_version)
     query = SqlQuery(
         body.sql, tuple(body.params), body.prefix, body.at, body.consistency, body.min_version
@@ -68,12 +77,21 @@ class _Statements(msgspec.Struct, forbid_unknown_fields=True):
     min_version: int | None = None
 
 
-async def post_sql(request: Request, _: NoQuery) -> Answer:
+async def post_sql(request: FacadeRequest, _: NoQuery) -> Answer:
     """Execute statements on tables as one transaction: the rows and counts of each."""
     services = request.services
     headers = request.headers
     async with request_body(request) as raw:
-        body = _statements(raw)
+        body = decode_fields(
+            raw, _decode_statements,
+            'Send {"statements": [{"sql": "select …", "params": []}]} and, if you like, tables, '
+            "at, consistency.",
+        )  # fmt: skip
+        check_seqs(at=body.at, min_version=body.min_version)
+        if not all(map(_storable, (each.params for each in body.statements))):
+            raise ProblemError(
+                "invalid-parameter", "Numbers in `params` are finite and fit 64 bits."
+            )
     require_said(request.generation, services.model.generation, body.min_version)
     key, sent = idempotency_key(headers), False
     wanted = SqlTransaction(
@@ -106,36 +124,12 @@ async def post_sql(request: Request, _: NoQuery) -> Answer:
     return json_answer(answer)
 
 
-def _statements(raw: bytes) -> _Statements:
-    body = decode_fields(
-        raw, _decode_statements, 'Send {"statements": [{"sql": "select …", "params": []}]} and, if '
-        "you like, tables, at, consistency.",
-    )  # fmt: skip
-    check_seqs(at=body.at, min_version=body.min_version)
-    if not all(map(_storable, (each.params for each in body.statements))):
-        raise ProblemError("invalid-parameter", "Numbers in `params` are finite and fit 64 bits.")
-    return body
-
-
 def _storable(params: Any) -> bool:
     try:
         canonical(params)
     except ValueRejected:
         return False
     return True
-
-
-def _decoded(raw: bytes) -> _Body:
-    body = decode_fields(
-        raw, _decode_query,
-        'Send {"sql": "select …"} and, if you like, params, prefix, at, consistency.',
-    )  # fmt: skip
-    check_seqs(at=body.at, min_version=body.min_version)
-    if len(body.prefix.encode()) > KEY_BYTES_MAX:
-        raise ProblemError("invalid-parameter", f"A prefix has at most {KEY_BYTES_MAX} bytes.")
-    if not all(map(_fits, body.params)):
-        raise ProblemError("invalid-parameter", "Numbers in `params` are finite and fit 64 bits.")
-    return body
 
 
 def _fits(value: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,14 +10,14 @@ from streamydb.client.requests import Consistency
 from streamydb.errors import install
 from streamydb.facade.auth import Caller
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.ports import ReadModel, Snapshot
+from streamydb.facade.ports import ModelSnapshot, ServedModel
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Reader, ReadPoint, in_thread
 from streamydb.facade.settings import FacadeSettings
 
 if TYPE_CHECKING:
     from streamydb.sql.pool import QueryPool
-    from streamydb.sql.worker import Job, QueryOutcome, StoredRow
+    from streamydb.sql.worker import Job, StoredRow
 
 _PAGE_ROWS: Final = 1_000
 _RETRY_AFTER_S: Final = 1
@@ -45,7 +44,7 @@ class SqlQuery:
 class QueryRunner:
     """Runs queries, a few at a time."""
 
-    def __init__(self, model: ReadModel, reader: Reader, settings: FacadeSettings) -> None:
+    def __init__(self, model: ServedModel, reader: Reader, settings: FacadeSettings) -> None:
         self._model = model
         self._reader = reader
         self._settings = settings
@@ -57,15 +56,30 @@ class QueryRunner:
         Raises ProblemError: queries-off, query-invalid, query-costly, answer-too-large, forbidden,
         too-many-requests, overloaded, and what a read may meet.
         """
+        from streamydb.sql.keyspace import within
+
         pool = self._started()
-        prefixes = _prefixes(query.prefix, client)
+        prefixes = within(query.prefix, client.scopes["read"])
+        if not prefixes:
+            client.must_read(query.prefix)
         with self.running.enter(asker):
             job = await self._job(query, prefixes)
             try:
                 outcome = await pool.run(job, self._settings.query_timeout_s)
             except OSError:
                 raise no_process() from None
-        return _body(outcome)
+        if outcome.kind == "invalid":
+            detail = "The query cannot be run; `error` says why."
+            raise ProblemError("query-invalid", detail, error=outcome.message)
+        if outcome.kind == "costly":
+            detail = "It was ended. Ask for less: a prefix, a range of keys, fewer joins."
+            raise ProblemError("query-costly", detail)
+        if outcome.kind == "large":
+            raise ProblemError("answer-too-large", "Ask for fewer rows or columns, with LIMIT.")
+        if outcome.kind == "gone":
+            detail = f"The oldest snapshot is at seq {outcome.oldest}."
+            raise ProblemError("snapshot-gone", detail, oldest=outcome.oldest)
+        return bytes(outcome.body)
 
     async def stop(self) -> None:
         pool, self._pool = self._pool, None
@@ -91,13 +105,13 @@ class QueryRunner:
         return self._pool
 
     async def _job(self, query: SqlQuery, prefixes: list[str]) -> Job:
-        from streamydb.read_model import ReadModel as StoredModel
+        from streamydb.read_model import ReadModel
         from streamydb.sql.worker import Job
 
         settings = self._settings
         point = ReadPoint(query.at, query.consistency, query.min_version)
         with await self._reader.snapshot(point, query.wait_s) as snapshot:
-            stored = self._model if isinstance(self._model, StoredModel) else None
+            stored = self._model if isinstance(self._model, ReadModel) else None
             rows = [] if stored else await in_thread(_rows, snapshot, prefixes)
             return Job(
                 sql=query.sql,
@@ -115,45 +129,18 @@ class QueryRunner:
             )
 
 
-def _prefixes(prefix: str, client: Caller) -> list[str]:
-    from streamydb.sql.keyspace import within
-
-    prefixes = within(prefix, client.scopes["read"])
-    if not prefixes:
-        client.must_read(prefix)
-    return prefixes
-
-
 def no_process() -> ProblemError:
     detail = "No process can be started for it now; try again later."
     return ProblemError("overloaded", detail, retry_after_s=_RETRY_AFTER_S)
 
 
-def _rows(snapshot: Snapshot, prefixes: list[str]) -> list[StoredRow]:
-    return list(_walk(snapshot, prefixes))
-
-
-def _walk(snapshot: Snapshot, prefixes: list[str]) -> Iterator[StoredRow]:
+def _rows(snapshot: ModelSnapshot, prefixes: list[str]) -> list[StoredRow]:
     from streamydb.sql.worker import StoredRow
 
+    rows = []
     for prefix in prefixes:
         after: str | None = None
         while page := snapshot.scan(prefix=prefix, after=after, limit=_PAGE_ROWS):
-            for entry in page:
-                yield StoredRow(entry.key, entry.value, entry.version, entry.ts_ms)
+            rows += [StoredRow(each.key, each.value, each.version, each.ts_ms) for each in page]
             after = page[-1].key
-
-
-def _body(outcome: QueryOutcome) -> bytes:
-    if outcome.kind == "invalid":
-        detail = "The query cannot be run; `error` says why."
-        raise ProblemError("query-invalid", detail, error=outcome.message)
-    if outcome.kind == "costly":
-        detail = "It was ended. Ask for less: a prefix, a range of keys, fewer joins."
-        raise ProblemError("query-costly", detail)
-    if outcome.kind == "large":
-        raise ProblemError("answer-too-large", "Ask for fewer rows or columns, with LIMIT.")
-    if outcome.kind == "gone":
-        detail = f"The oldest snapshot is at seq {outcome.oldest}."
-        raise ProblemError("snapshot-gone", detail, oldest=outcome.oldest)
-    return bytes(outcome.body)
+    return rows

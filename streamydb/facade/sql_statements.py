@@ -20,7 +20,7 @@ from streamydb.client.requests import Consistency
 from streamydb.client.session import new_id
 from streamydb.errors import CHECK_FAILED
 from streamydb.facade.auth import Caller
-from streamydb.facade.ports import Snapshot
+from streamydb.facade.ports import ModelSnapshot
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Reader, ReadPoint, in_thread
 from streamydb.facade.settings import FacadeSettings
@@ -62,7 +62,7 @@ Commit = Callable[[str, bytes], Awaitable[Result]]
 class _AttemptReads:
     """Reads one snapshot for an attempt; knows the versions of keys, and how many ranges had."""
 
-    snapshot: Snapshot
+    snapshot: ModelSnapshot
     bytes_left: int
     keys: dict[str, int] = field(default_factory=dict)
     ranges: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -145,7 +145,10 @@ class StatementRunner:
             if wanted.txn_id is not None or time.monotonic() > until:
                 break
             await asyncio.sleep(min(_BACKOFF_S * 2**number, until - time.monotonic()))
-        raise _conflict(result)
+        detail = (
+            "Others have written what was read; nothing was written. Send it again, with a new id."
+        )
+        raise ProblemError("aborted", detail, code=result.code, id=result.id, seq=result.seq)
 
     async def stop(self) -> None:
         pool, self._pool = self._pool, None
@@ -219,11 +222,6 @@ def _refused(outcome: dict[str, Any]) -> ProblemError:
         return ProblemError("constraint-violated", detail, violated=members["error"], **members)
     detail = "A statement cannot be executed; `error` says why. Nothing was written."
     return ProblemError("query-invalid", detail, reason=kind, **members)
-
-
-def _conflict(result: Result) -> ProblemError:
-    detail = "Others have written what was read; nothing was written. Send it again, with a new id."
-    return ProblemError("aborted", detail, code=result.code, id=result.id, seq=result.seq)
 
 
 def _aborted(result: Result) -> ProblemError:

@@ -110,7 +110,21 @@ class StreamFeed:
         await self.start()
         partition = partition_of(place.stream, len(self._floors))
         if place.offset < self._floors[partition]:
-            place, rows, reached = await self._old(place, partition, bounds, ts_ms)
+            # Records that are not kept any more; and whether all were seen up to those that are.
+            with self._catch_ups.enter():
+                begin = place.offset
+                if begin < 0:
+                    begin = await self._source.offset_after(
+                        partition, place.seq, ts_ms, bounds.patience_s
+                    )
+                end = self._floors[partition]
+                rows: list[StreamRow] = []
+                if begin < end:
+                    after = (place.seq, place.index)
+                    span = StreamSpan(place.stream.encode(), partition, begin, end, after)
+                    rows, begin = await self._source.history(span, bounds)
+            reached = begin >= self._floors[partition]
+            place = msgspec.structs.replace(place, offset=begin)
             if rows or not reached:
                 return _page(place, rows, more=True)
         key = place.stream.encode()
@@ -124,30 +138,9 @@ class StreamFeed:
             raise LogFaultError(fault)
         return _page(place, rows, more=more)
 
-    async def _old(
-        self, place: StreamPosition, partition: int, bounds: PageBounds, ts_ms: int
-    ) -> tuple[StreamPosition, list[StreamRow], bool]:
-        """Records that are not kept any more; and whether all were seen up to those that are."""
-        with self._catch_ups.enter():
-            begin = place.offset
-            if begin < 0:
-                begin = await self._source.offset_after(
-                    partition, place.seq, ts_ms, bounds.patience_s
-                )
-            end = self._floors[partition]
-            rows: list[StreamRow] = []
-            if begin < end:
-                after = (place.seq, place.index)
-                span = StreamSpan(place.stream.encode(), partition, begin, end, after)
-                rows, begin = await self._source.history(span, bounds)
-        reached = begin >= self._floors[partition]
-        moved = msgspec.structs.replace(place, offset=begin)
-        return moved, rows, reached
-
     def _latest(
         self, place: StreamPosition, key: bytes, bounds: PageBounds
     ) -> tuple[list[StreamRow], bool]:
-        """Records among those that are kept, and whether there are more."""
         known: list[StreamRow] = []
         for row in reversed(self._kept.get(key, ())):
             if row.offset < place.offset:

@@ -14,9 +14,9 @@ from streamydb.facade.ports import PageBounds
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import StreamQuery
 from streamydb.facade.reads import ReadPoint
-from streamydb.facade.request import Request
+from streamydb.facade.request import FacadeRequest
 from streamydb.facade.services import Services
-from streamydb.facade.stream_pages import EmittedPage, StreamPosition
+from streamydb.facade.stream_pages import StreamPosition
 from streamydb.limits import INTEGER_MAX
 from streamydb.records import module_key
 from streamydb.records.emission import is_stream
@@ -24,7 +24,7 @@ from streamydb.records.emission import is_stream
 _GIVER: Final = "this stream"
 
 
-async def get_stream(request: Request, query: StreamQuery) -> Answer:
+async def get_stream(request: FacadeRequest, query: StreamQuery) -> Answer:
     """Read a stream: the records that procedures emitted to it, in order, from the beginning.
 
     `cursor` goes on where the last answer ended. With `wait`, an answer without records comes only
@@ -54,9 +54,8 @@ async def stream_page(
 
     ``client``: the name by which the reader is counted. ``after``: `seq` or `seq.index` after which
     the first page begins. ``patience_s``: how long each look at Kafka and the read model may take,
-    if that is less than the settings say.
-    Raises ProblemError: no-such-stream, invalid-parameter, too-many-requests, overloaded;
-    KafkaUnavailableError: Kafka does not answer.
+    if that is less than the settings say. Raises ProblemError: no-such-stream, invalid-parameter,
+    too-many-requests, overloaded; KafkaUnavailableError: Kafka does not answer.
     """
     position, ts_ms = StreamPosition(name), 0
     if cursor is not None:
@@ -79,7 +78,9 @@ async def stream_page(
     else:
         with services.streams.enter(client):
             page = await services.emitted.page(position, bounds, wait_s, ts_ms)
-    return _body(page, services.model.generation)
+    records = [msgspec.Raw(value) for value in page.values]
+    cursor = encode_cursor(page.place, services.model.generation)
+    return msgspec.json.encode({"records": records, "more": page.more, "cursor": cursor})
 
 
 async def _must_exist(services: Services, name: str, wait_s: float) -> None:
@@ -107,9 +108,3 @@ def _time_of(services: Services, seq: int) -> int:
             return snapshot.ts_ms
     except StreamyError:
         return 0
-
-
-def _body(page: EmittedPage, generation: str) -> bytes:
-    records = [msgspec.Raw(value) for value in page.values]
-    cursor = encode_cursor(page.place, generation)
-    return msgspec.json.encode({"records": records, "more": page.more, "cursor": cursor})

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from streamydb.facade.ports import ReadModel, TransactionLog
+from streamydb.facade.ports import ServedModel, TransactionLog
 from streamydb.facade.reads import in_thread
 from streamydb.facade.settings import FacadeSettings
 
@@ -35,7 +35,7 @@ class Ticker:
     ``vain``: how many ticks in a row did not reach the end that they were for.
     """
 
-    def __init__(self, model: ReadModel, log: TransactionLog, settings: FacadeSettings) -> None:
+    def __init__(self, model: ServedModel, log: TransactionLog, settings: FacadeSettings) -> None:
         self.appended = self.vain = 0
         self._model = model
         self._log = log
@@ -77,9 +77,8 @@ class Ticker:
             return snapshot.first_end()
 
     async def _tick(self) -> bool:
-        """Append a transaction without updates, and wait until it is decided.
-
-        Return True if its commit time reached the end that it was for.
+        """Append a transaction without updates, and wait until it is decided. Return True if its
+        commit time reached the end that it was for.
         """
         txn_id = f"tick-{uuid.uuid4()}"
         deadline_ms = self._log.time_ms() + int(1_000 * self._settings.deadline_s)

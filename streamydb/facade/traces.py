@@ -40,8 +40,7 @@ class _Off:
         return
 
 
-OFF: Final[Traces] = _Off()
-"""No traces."""
+OFF: Final[Traces] = _Off()  # no traces
 
 
 class OpenTelemetry:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET
@@ -13,8 +13,8 @@ from streamydb.errors import UNTIMELY
 from streamydb.facade.answer import Answer, json_answer
 from streamydb.facade.auth import ANYBODY, Caller
 from streamydb.facade.body import request_body
+from streamydb.facade.explanation.core import visible_history
 from streamydb.facade.headers import Preference, deadline_ms, idempotency_key, preference
-from streamydb.facade.life.core import visible_history
 from streamydb.facade.payloads import (
     authorise,
     parse,
@@ -25,7 +25,7 @@ from streamydb.facade.payloads import (
 from streamydb.facade.ports import LogPosition
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import NoQuery, VerdictQuery
-from streamydb.facade.request import Request
+from streamydb.facade.request import FacadeRequest
 from streamydb.facade.services import Services
 from streamydb.facade.writes import PendingWrite, TransactionWriter, location, verdict_body
 from streamydb.limits import INTEGER_MAX, LOCK_ATTEMPTS_MAX
@@ -33,38 +33,20 @@ from streamydb.records import Result
 from streamydb.records.deadline import redated
 from streamydb.records.times import clocks_told
 
-_DATES_MAX: Final = 3
-"""How many deadlines a transaction is given at most."""
+_DATES_MAX: Final = 3  # how many deadlines a transaction is given at most
 
 _Following: TypeAlias = Callable[[str, bytes, Result], tuple[str, bytes] | None]
+"""Returns id and bytes of what is sent after the verdict on an id; None: it is the last."""
+
+_Conclude: TypeAlias = Callable[[Result], tuple[int, dict[str, str]]]
+"""Returns status and headers of the answer, or raises the problem that the verdict is."""
 
 
-class Course(Protocol):
-    """The way of a request through its verdicts, to its answer."""
-
-    def following(self, txn_id: str, payload: bytes, result: Result) -> tuple[str, bytes] | None:
-        """Return id and bytes of what is sent after the verdict on an id; None: it is the last."""
-
-    def conclude(self, result: Result) -> tuple[int, dict[str, str]]:
-        """Return the status and the headers of the answer, or raise the problem that the verdict
-        is.
-        """
+def _send_no_more(_txn_id: str, _payload: bytes, _result: Result) -> None:
+    return
 
 
-class _Plain:
-    """The way of a transaction as it is: any verdict is the answer."""
-
-    def following(self, *_: object) -> None:
-        """Send nothing more."""
-
-    def conclude(self, _: Result) -> tuple[int, dict[str, str]]:
-        return 200, {}
-
-
-_PLAIN: Final = _Plain()
-
-
-async def post_transaction(request: Request, _: NoQuery) -> Answer:
+async def post_transaction(request: FacadeRequest, _: NoQuery) -> Answer:
     """Execute a transaction: 200 with its verdict, committed or aborted; 202 with Prefer."""
     headers = request.headers
     async with request_body(request) as body:
@@ -72,7 +54,7 @@ async def post_transaction(request: Request, _: NoQuery) -> Answer:
         return await execute(request, txn_id, payload, preference(headers))
 
 
-async def get_transaction(request: Request, query: VerdictQuery) -> Answer:
+async def get_transaction(request: FacadeRequest, query: VerdictQuery) -> Answer:
     """Ask for a verdict: 200 with it, 202 while it is not known yet."""
     outcome = await verdict_of(request, query.record)
     if isinstance(outcome, Answer):
@@ -81,7 +63,7 @@ async def get_transaction(request: Request, query: VerdictQuery) -> Answer:
     return json_answer(verdict_body(result, request.client))
 
 
-async def verdict_of(request: Request, record: str | None) -> Result | Answer:
+async def verdict_of(request: FacadeRequest, record: str | None) -> Result | Answer:
     """Return the verdict on the id in the path, or the answer that it is not known yet."""
     txn_id = request.text
     if not txn_id:
@@ -94,27 +76,30 @@ async def verdict_of(request: Request, record: str | None) -> Result | Answer:
 
 
 async def execute(
-    request: Request, txn_id: str, payload: bytes, wait: Preference, course: Course = _PLAIN
+    request: FacadeRequest,
+    txn_id: str,
+    payload: bytes,
+    wait: Preference,
+    following: _Following = _send_no_more,
+    conclude: _Conclude = lambda _: (200, {}),
 ) -> Answer:
-    """Execute a transaction, with a deadline if it has none, and answer with its verdict.
-
-    ``course``: says what is sent after a verdict, and how the last one is answered.
-    Raises ProblemError: whatever keeps it from being executed.
+    """Execute a transaction, with a deadline if it has none, and answer with its verdict. Raises
+    ProblemError: whatever keeps it from being executed.
     """
-    pending, result = await authorise_and_execute(request, txn_id, payload, wait, course.following)
+    pending, result = await authorise_and_execute(request, txn_id, payload, wait, following)
     if result is None:
         return _ask_later(pending, wait)
-    status, headers = course.conclude(result)
+    status, headers = conclude(result)
     place = {"Content-Location": location(pending.txn_id, None)}
     return json_answer(verdict_body(result, request.client), status, {**place, **headers})
 
 
 async def authorise_and_execute(
-    request: Request,
+    request: FacadeRequest,
     txn_id: str,
     payload: bytes,
     wait: Preference,
-    following: _Following = _PLAIN.following,
+    following: _Following = _send_no_more,
 ) -> tuple[PendingWrite, Result | None]:
     """Execute a transaction: its verdict, committed or aborted, or None if it is to be asked for.
     Raises ProblemError: whatever keeps it from being executed.
@@ -150,7 +135,7 @@ async def append_and_wait(
     client: Caller = ANYBODY,
     *,
     own: bool,
-    following: _Following = _PLAIN.following,
+    following: _Following = _send_no_more,
 ) -> tuple[PendingWrite, Result | None]:
     """Append a transaction and wait for its verdict; again with the locks that it needs, and with
     what follows the verdict.
@@ -182,9 +167,8 @@ async def _append_dated(
     *,
     own: bool,
 ) -> tuple[PendingWrite, Result | None]:
-    """Append a transaction and wait for its verdict; with new deadlines if it is untimely.
-
-    What was refused as untimely was not executed, and left its id free.
+    """Append a transaction and wait for its verdict; with new deadlines if it is untimely. What was
+    refused as untimely was not executed, and left its id free.
     """
     txn_id, payload = attempt
     for number in range(_DATES_MAX):
@@ -209,7 +193,7 @@ def _position_in(record: str | None) -> LogPosition | None:
     return LogPosition(int(partition), int(offset))
 
 
-async def get_explanation(request: Request, query: VerdictQuery) -> Answer:
+async def get_explanation(request: FacadeRequest, query: VerdictQuery) -> Answer:
     """Tell the life of a transaction: appends, order, plan, values met, checks, writes.
 
     What the log alone decides is computed; plans and times are shown as they were recorded.

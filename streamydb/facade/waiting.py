@@ -15,10 +15,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
-SHUTDOWN_S: Final = 10
-"""Seconds after which the answers that are still under way are cut off."""
-WORK_LEFT_S: Final = 8.0
-"""Seconds that are left for what others do, when the facade begins to end."""
+SHUTDOWN_S: Final = 10  # seconds after which the answers that are still under way are cut off
+WORK_LEFT_S: Final = 8.0  # seconds that are left for what others do, when the facade begins to end
 BODY_LEFT_S: Final = 1.0
 """Seconds that are left for a request's body: it is on its way, or does not come."""
 
@@ -65,7 +63,6 @@ class _Wait:
         await self._timeout.__aexit__(kind, error, frames)
 
     def shorten(self) -> None:
-        """End in the time that is left, unless it ends before."""
         until = asyncio.get_running_loop().time() + self._left_s
         ends = self._timeout.when()
         if not self._timeout.expired() and (ends is None or ends > until):
@@ -146,9 +143,8 @@ async def await_within(
     timer: Callable[[float], AbstractAsyncContextManager[object]] = asyncio.timeout,
 ) -> _T:
     """Await a coroutine; most are done at once, and a timer would cost more than they do.
-
-    ``timer``: makes the timer of those that wait.
-    Raises TimeoutError: it took longer, and was cancelled.
+    ``timer``: makes the timer of those that wait. Raises TimeoutError: it took longer, and was
+    cancelled.
     """
     try:
         waiting = work.send(None)

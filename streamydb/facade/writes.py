@@ -21,7 +21,7 @@ from streamydb.facade.bounds import Limiter
 from streamydb.facade.headers import Preference
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.payloads import may_hear
-from streamydb.facade.ports import LogPosition, NoResult, ReadModel, TransactionLog
+from streamydb.facade.ports import LogPosition, NoResult, ServedModel, TransactionLog
 from streamydb.facade.problems import ProblemError, log_failure_text
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.traces import OFF, Traces
@@ -118,7 +118,7 @@ class TransactionWriter:
 
     def __init__(
         self,
-        model: ReadModel,
+        model: ServedModel,
         log: TransactionLog,
         settings: FacadeSettings,
         metrics: FacadeMetrics,
@@ -162,7 +162,9 @@ class TransactionWriter:
         except (AppendUnknownError, TimeoutError):
             self._metrics.verdict("unknown")
             raise PendingWrite(txn_id, None).problem() from None
-        self._remember(txn_id, _SentRecord(position, client))
+        self._pending.setdefault(txn_id, _SentRecord(position, client))
+        if len(self._pending) > self._settings.pending_max:
+            self._pending.popitem(last=False)
         return PendingWrite(txn_id, position)
 
     async def verdict(self, pending: PendingWrite, preference: Preference) -> Result | None:
@@ -241,11 +243,10 @@ class TransactionWriter:
         return txn_id in self._pending or self._log.recent(txn_id, None) is not None
 
     async def told_to(self, result: Result, client: Caller) -> Result:
-        """Return a verdict to a client that asks for it by an id, if it may know that.
-
-        A verdict tells of all keys that its transaction names. Who sent it here has shown that it
-        may know them; else the record in the log tells the names.
-        Raises ProblemError: forbidden; KafkaUnavailableError: Kafka does not answer.
+        """Return a verdict to a client that asks for it by an id, if it may know that. A verdict
+        tells of all keys that its transaction names. Who sent it here has shown that it may know
+        them; else the record in the log tells the names. Raises ProblemError: forbidden;
+        KafkaUnavailableError: Kafka does not answer.
         """
         if (
             client.may_read("")
@@ -285,11 +286,6 @@ class TransactionWriter:
 
     def _is_ahead(self, position: LogPosition) -> bool:
         return self._model.latest().offsets.get(position.partition, 0) <= position.offset
-
-    def _remember(self, txn_id: str, sent: _SentRecord) -> None:
-        self._pending.setdefault(txn_id, sent)
-        if len(self._pending) > self._settings.pending_max:
-            self._pending.popitem(last=False)
 
 
 def _missing(search: NoResult) -> ProblemError:

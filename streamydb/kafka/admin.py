@@ -30,15 +30,9 @@ from streamydb.kafka.clients import KafkaAdministrator, administrator
 from streamydb.kafka.connection import metadata, passes
 from streamydb.kafka.names import TopicNames
 
-TIMEOUT_S = 30.0
-"""How long one request may take."""
-
-EARLIEST: OffsetSpec = OffsetSpec.earliest()
-"""Asks for the offset of a partition's first record."""
-
-LATEST: OffsetSpec = OffsetSpec.latest()
-"""Asks for the offset after a partition's last record."""
-
+TIMEOUT_S = 30.0  # how long one request may take
+EARLIEST: OffsetSpec = OffsetSpec.earliest()  # asks for the offset of a partition's first record
+LATEST: OffsetSpec = OffsetSpec.latest()  # asks for the offset after a partition's last record
 HIGHEST: OffsetSpec = OffsetSpec.max_timestamp()
 """Asks for the offset of a partition's record with the highest timestamp."""
 
@@ -197,7 +191,8 @@ def list_offsets(
         else:
             break
     for where, answer in listed.items():
-        if not is_told(answer.offset):
+        # librdkafka may give this number when the connection breaks within the request.
+        if answer.offset == OFFSET_INVALID:
             msg = f"Kafka did not tell an offset of {where}: a broker ended meanwhile; try again"
             raise TopicsError(msg) from TimeoutError()
     return {where.partition: answer for where, answer in listed.items()}
@@ -225,15 +220,6 @@ def delete_before(
     return {place.partition: deleted.low_watermark for place, deleted in done.items()}
 
 
-def is_told(offset: int) -> bool:
-    """Return True if Kafka has given an offset.
-
-    When the connection breaks within the request, librdkafka may give a partition this number
-    instead of an error.
-    """
-    return bool(offset != OFFSET_INVALID)
-
-
 def cluster(admin: KafkaAdministrator) -> Any:
     """Return the cluster's metadata: the topics that this user may see.
 
@@ -252,14 +238,12 @@ def cluster(admin: KafkaAdministrator) -> Any:
 
 
 def count_partitions(topic: TopicMetadata | None) -> int:
-    """Return how many partitions a topic has; 0 if it does not exist."""
     return 0 if topic is None else len(topic.partitions)
 
 
 def answers(
     futures: Mapping[_K, Future[_V]], verb: str, harmless: int | None = None
 ) -> dict[_K, _V]:
-    """Wait for the answers of an administration request."""
     results = {}
     for about, future in futures.items():
         try:
@@ -275,7 +259,6 @@ def answers(
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Wait until a condition holds."""
     deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         if time.monotonic() > deadline:

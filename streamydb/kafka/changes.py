@@ -83,9 +83,7 @@ class ChangesExpiredError(SourceError):
 BATCH_RECORDS_MAX: Final = 5_000
 """Records handed over at once: what comes of more does not stay in a processor's cache."""
 
-PARTITIONS_CHECK_S: Final = 30.0
-"""How often the number of partitions is looked at, in seconds."""
-
+PARTITIONS_CHECK_S: Final = 30.0  # how often the number of partitions is looked at, in seconds
 _METADATA_TIMEOUT_S: Final = 5.0
 
 GONE: Final = {
@@ -113,7 +111,6 @@ class KafkaSource:
     """A `streamydb.kafka.changes.ChangesTopic` on Kafka."""
 
     def __init__(self, connection: Mapping[str, str], topic: str) -> None:
-        """Prepare to read."""
         self._connection = connection
         self._topic = topic
         self._admin = administrator(connection)
@@ -142,11 +139,7 @@ class KafkaSource:
         )
 
     def assign(self, positions: Mapping[int, int]) -> None:
-        """Read each partition from its position on.
-
-        Raises:
-            SourceError: they cannot be read.
-        """
+        """Read each partition from its position on. Raises SourceError: they cannot be read."""
         self._partitions = len(positions)
         self._checked_s = time.monotonic()
         if self._reader is None:
@@ -173,7 +166,6 @@ class KafkaSource:
         )
 
     def close(self) -> None:
-        """Close the connection."""
         if self._reader is not None:
             self._reader.close()
 

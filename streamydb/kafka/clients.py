@@ -153,8 +153,7 @@ COPY: Final[Kind] = {
 }
 """An appender of the copy for Kafka Connect; the caller adds the id of its transactions."""
 
-MESSAGES: Final[Kind] = {"linger.ms": 0}
-"""An appender of single records, which somebody waits for."""
+MESSAGES: Final[Kind] = {"linger.ms": 0}  # an appender of single records, which somebody waits for
 
 PROGRESS: Final[Kind] = {
     **MESSAGES, "enable.idempotence": False, "message.timeout.ms": 2_000,

@@ -9,8 +9,8 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.addresses import SPARE_BYTES
-from streamydb.columns.table import Bytes, Ragged
+from streamydb.frames.addresses import SPARE_BYTES
+from streamydb.frames.table import Bytes, Ragged
 
 Ints = npt.NDArray[np.int64]
 

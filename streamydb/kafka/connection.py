@@ -67,9 +67,7 @@ _HELLO: Final = struct.pack(">ihhih", 10, 18, 0, _NUMBER, -1)
 _ANSWER: Final = struct.Struct(">ii")
 """How an answer begins: its size, and the number of the request."""
 
-_ALERT: Final = b"\x15\x03"
-"""How TLS answers a question that it cannot read."""
-
+_ALERT: Final = b"\x15\x03"  # how TLS answers a question that it cannot read
 Answer = Literal["kafka", "silent", "tls", "other", "nobody"]
 """Who answers as Kafka does, gives no answer in time, speaks TLS, or something else."""
 
@@ -129,11 +127,21 @@ class ConnectionState:
         if error.fatal():
             self.ended = error
         if error.code() == _AUTHENTICATION:
-            self.refusal = self._authentication()
+            who = "this client" if self._user is None else f"user {self._user!r}"
+            self.refusal = (
+                f"Kafka at {self._bootstrap} does not let {who} in: the name, the password or the "
+                "mechanism is wrong. Check STREAMYDB_SASL_USERNAME, STREAMYDB_SASL_MECHANISM and "
+                "the file that STREAMYDB_SASL_PASSWORD_FILE names"
+            )
         elif _of_tls(error):
             self.refusal = self._encryption(error.str())
         elif any(hint in error.str() for hint in _HINTS):
-            self._doubted(error.str())
+            # The security protocol may be wrong; it is if Kafka answers without TLS.
+            reason = error.str()
+            if _NO_TLS in reason and "kafka" in map(_answer_of, self._bootstrap.split(",")):
+                where = f"Kafka at {self._bootstrap}"
+                self.refusal = f"{where} speaks no TLS there: correct {self._setting}"
+            self.doubt = f"if Kafka runs, {self._setting} may be wrong: {_first(reason)}"
         if self.also is not None:
             self.also(error)
 
@@ -153,21 +161,6 @@ class ConnectionState:
     def reason(self, error: KafkaException) -> str:
         """Say why there was no answer: what is doubted, else the last error, else Kafka's word."""
         return self.doubt or (self.last or error.args[0]).str()
-
-    def _doubted(self, reason: str) -> None:
-        """Note that the security protocol may be wrong; it is if Kafka answers without TLS."""
-        if _NO_TLS in reason and "kafka" in map(_answer_of, self._bootstrap.split(",")):
-            where = f"Kafka at {self._bootstrap}"
-            self.refusal = f"{where} speaks no TLS there: correct {self._setting}"
-        self.doubt = f"if Kafka runs, {self._setting} may be wrong: {_first(reason)}"
-
-    def _authentication(self) -> str:
-        who = "this client" if self._user is None else f"user {self._user!r}"
-        return (
-            f"Kafka at {self._bootstrap} does not let {who} in: the name, the password or the "
-            "mechanism is wrong. Check STREAMYDB_SASL_USERNAME, STREAMYDB_SASL_MECHANISM and the "
-            "file that STREAMYDB_SASL_PASSWORD_FILE names"
-        )
 
     def _encryption(self, words: str) -> str:
         """Say what is wrong with TLS; OpenSSL tells Python more than librdkafka passes on."""
@@ -287,11 +280,7 @@ def _is_kafka(answer: bytes) -> bool:
 
 
 def _place(address: str) -> tuple[str, int]:
-    """Host and port of `host:port`.
-
-    Raises:
-        ValueError: the port is no number.
-    """
+    """Host and port of `host:port`. Raises ValueError: the port is no number."""
     host, _, port = address.strip().rpartition(":")
     return host.strip("[]"), int(port)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from streamydb.columns.digest import teller_of
+from streamydb.frames.digest import teller_of
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import TopicReader
 from streamydb.records.formats import UNREADABLE

@@ -28,9 +28,7 @@ from streamydb.kafka.errors import LogFaultError
 from streamydb.kafka.librdkafka import ReadFailure
 from streamydb.settings import Settings
 
-_HANDED_MAX: Final = 4
-"""Batches that wait until the event loop takes them."""
-
+_HANDED_MAX: Final = 4  # batches that wait until the event loop takes them
 _ROOM_S: Final = 0.25
 
 
@@ -144,7 +142,6 @@ class _StepBudget:
         self._begun = self._marked = self._ended = 0.0
 
     def begin(self) -> int:
-        """Begin a turn; return how many steps it may take."""
         now = perf_counter()
         if self._ended:
             spent = self._ended - self._begun + now - self._marked
@@ -158,14 +155,12 @@ class _StepBudget:
         self._marked = perf_counter()
 
     def end(self) -> None:
-        """End the turn."""
         self._ended = perf_counter()
 
 
 _POLL_S: Final = 0.25
 _PROBE_S: Final = 1.0
-_GROWTH_S: Final = 30.0
-"""How often the number of partitions is looked at."""
+_GROWTH_S: Final = 30.0  # how often the number of partitions is looked at
 _BATCH: Final = 20_000
 """Few large batches: the thread gets the interpreter's lock slowly beside a busy event loop."""
 _ALL_BROKERS_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - Confluent's spelling
@@ -267,7 +262,10 @@ class TopicFollower(Generic[_Rows]):
         elif reached:
             self._taker.reach(reached)
         if self._refusal is not None:
-            self._ask_again()
+            if monotonic() - self._asked_s > _PROBE_S:
+                self._asked_s = monotonic()  # the library tells an error once, and an end likewise
+                with suppress(KafkaException):
+                    self._reader.assign(self._topic, self._reached)
         elif monotonic() - self._counted_s > _GROWTH_S:
             self._read_new()
 
@@ -304,15 +302,6 @@ class TopicFollower(Generic[_Rows]):
         """The fault that an error is: in the library's own words, which name no address."""
         right = _NO_RIGHT if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED else ""
         return f"{self._topic} cannot be read ({KafkaError(error.code()).str()}){right}"
-
-    def _ask_again(self) -> None:
-        """Begin to read anew, now and then: the library tells an error once,
-        and an end likewise.
-        """
-        if monotonic() - self._asked_s > _PROBE_S:
-            self._asked_s = monotonic()
-            with suppress(KafkaException):
-                self._reader.assign(self._topic, self._reached)
 
     def _told(self, failed: BaseException) -> str:
         """The fault that an error is; the text of a `RecordError` shows nothing of the record."""

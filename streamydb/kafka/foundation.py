@@ -25,9 +25,7 @@ from streamydb.records.begins import Begins
 from streamydb.records.formats import FORMAT, UNREADABLE, later_format
 from streamydb.records.generation import FIRST, generation_of
 
-FACTS: Final = ("partitions", "id_window", "digest_interval", "grouping")
-"""The names of the facts."""
-
+FACTS: Final = ("partitions", "id_window", "digest_interval", "grouping")  # the names of the facts
 _KEY: Final = b"founding"
 
 
@@ -61,17 +59,14 @@ class FoundingFacts(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
 
     def known(self) -> dict[str, Any]:
-        """The facts that are known, by name."""
         facts = {name: getattr(self, name) for name in FACTS}
         return {name: value for name, value in facts.items() if value is not None}
 
     @property
     def generation(self) -> str:
-        """The generation of the present history."""
         return self.generations[-1] if self.generations else FIRST
 
     def completed(self, other: FoundingFacts) -> FoundingFacts:
-        """Return these facts, completed by those of another one."""
         begins = self.begins.completed(other.begins)
         changes = {**other.changes, **self.changes}
         return msgspec.structs.replace(

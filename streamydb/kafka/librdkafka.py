@@ -22,10 +22,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException
 
-from streamydb.columns.addresses import SPARE_BYTES, call_at, copy_at, double_at, start_of, word_at
-from streamydb.columns.jit import kernel, leaf
-from streamydb.columns.table import Bytes, Ragged
 from streamydb.errors import ConfigurationError
+from streamydb.frames.addresses import SPARE_BYTES, call_at, copy_at, double_at, start_of, word_at
+from streamydb.frames.jit import kernel, leaf
+from streamydb.frames.table import Bytes, Ragged
 from streamydb.kafka.columns import NO_KEY, NO_VALUE, Ints, RecordColumns
 from streamydb.kafka.connection import ConnectionState
 

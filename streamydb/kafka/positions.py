@@ -43,7 +43,6 @@ class ChangesEnds(NamedTuple):
 
 
 def look(settings: Settings) -> ChangesEnds:
-    """Ask Kafka; see `look_at`."""
     return look_at(settings.client_config(), settings.database)
 
 
@@ -157,7 +156,8 @@ def _resolved(
             continue
         known = records.read(number, record.offset(), record.value())
         if isinstance(known, Resolved):
-            _note(points, number, known)
+            if known.resolved >= points.get(number, _NONE).resolved:
+                points[number] = known
             if after is not None:
                 after.pop(number, None)
         elif not (after is None or known is None or is_removal(known.transaction.total_order)):
@@ -170,8 +170,3 @@ def _keep(last: dict[int, Change], change: Change) -> None:
     known = last.setdefault(change.source.partition, change)
     if change.source.offset > known.source.offset:
         last[change.source.partition] = change
-
-
-def _note(points: dict[int, Resolved], partition: int, point: Resolved) -> None:
-    if point.resolved >= points.get(partition, _NONE).resolved:
-        points[partition] = point

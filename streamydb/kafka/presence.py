@@ -38,8 +38,7 @@ PRESENT_S: Final = 30.0
 """
 
 _WINDOW_RECORDS: Final = 2_000
-_LISTEN_S: Final = 12.0
-"""A pipeline that is alone beats within so many seconds."""
+_LISTEN_S: Final = 12.0  # a pipeline that is alone beats within so many seconds
 _DOUBT_S: Final = 3_600.0
 """Who was silent for longer, by the clocks, does not run: no clock is so far ahead."""
 

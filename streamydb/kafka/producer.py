@@ -137,12 +137,8 @@ def explain(
 
 _LOG = logging.getLogger("streamydb")
 
-TIMEOUT_S = 120.0
-"""How long an append is tried while the broker does not answer."""
-
-WINDOW = 10_000
-"""How many records `append_many` has under way at most."""
-
+TIMEOUT_S = 120.0  # how long an append is tried while the broker does not answer
+WINDOW = 10_000  # how many records `append_many` has under way at most
 _POLL_S = 0.05
 _IDLE_S = 0.5
 # A fenced client is replaced; when its successors fail as well, the cause lies elsewhere.
@@ -263,7 +259,34 @@ class Producer:
             AppendError: it cannot be sent; there will be no call.
         """
         value = encode(transaction, validate=self._validate)
-        self._produce(value, key, partition, on_delivery, headers)
+        # Put a record into the local queue, waiting while it is full.
+        if self._stop.is_set():
+            msg = f"{self._topic}: the producer is closed"
+            raise AppendError(msg)
+        more: dict[str, Any] = {} if partition is None else {"partition": partition}
+        more |= _beside(headers)
+        deadline = time.monotonic() + self._timeout_s
+        fatal = 0
+        while True:
+            client = self._client
+            callback = self._telling(on_delivery, client.connections)
+            try:
+                client.produce(self._topic, value, key, on_delivery=callback, **more)
+            except BufferError:
+                if time.monotonic() > deadline:
+                    msg = f"{self._topic}: the broker has taken nothing for {self._timeout_s:g} s"
+                    raise AppendError(msg) from None
+                client.poll(0.05)
+            except KafkaException as error:
+                fatal += 1
+                if not error.args[0].fatal() or fatal > _FATAL_MAX:
+                    refused, size = error.args[0], len(value)
+                    refusal = explain(refused, self._topic, size, client.connections, sent=False)
+                    raise refusal from error
+                self._replace(client)
+            else:
+                self._wake_up()
+                return
 
     def append_at_once(
         self,
@@ -363,43 +386,6 @@ class Producer:
         with suppress(IndexError):  # another thread tells, too
             for _ in range(count):
                 self._dropped.popleft()()
-
-    def _produce(
-        self,
-        value: bytes,
-        key: bytes | str | None,
-        partition: int | None,
-        on_delivery: OnDelivery,
-        headers: Mapping[str, bytes] | None = None,
-    ) -> None:
-        """Put a record into the local queue, waiting while it is full."""
-        if self._stop.is_set():
-            msg = f"{self._topic}: the producer is closed"
-            raise AppendError(msg)
-        more: dict[str, Any] = {} if partition is None else {"partition": partition}
-        more |= _beside(headers)
-        deadline = time.monotonic() + self._timeout_s
-        fatal = 0
-        while True:
-            client = self._client
-            callback = self._telling(on_delivery, client.connections)
-            try:
-                client.produce(self._topic, value, key, on_delivery=callback, **more)
-            except BufferError:
-                if time.monotonic() > deadline:
-                    msg = f"{self._topic}: the broker has taken nothing for {self._timeout_s:g} s"
-                    raise AppendError(msg) from None
-                client.poll(0.05)
-            except KafkaException as error:
-                fatal += 1
-                if not error.args[0].fatal() or fatal > _FATAL_MAX:
-                    refused, size = error.args[0], len(value)
-                    refusal = explain(refused, self._topic, size, client.connections, sent=False)
-                    raise refusal from error
-                self._replace(client)
-            else:
-                self._wake_up()
-                return
 
     def _replace(self, broken: KafkaAppender) -> None:
         """Continue with a new client after an error that ends the old one, such as being fenced.

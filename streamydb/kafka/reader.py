@@ -20,12 +20,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-BATCH_RECORDS_MAX = 20_000
-"""Records handed over at once."""
-
-POLL_S = 0.1
-"""Longest wait for the first record of a batch, in seconds."""
-
+BATCH_RECORDS_MAX = 20_000  # records handed over at once
+POLL_S = 0.1  # longest wait for the first record of a batch, in seconds
 REQUEST_TIMEOUT_S = 10.0
 """How long the broker may take to answer a question about a topic, in seconds."""
 
@@ -40,8 +36,7 @@ SINGLE: dict[str, str] = {
 }
 """Connection settings of a reader that wants single records: nothing is fetched ahead."""
 
-_WIDER = 8
-"""How many times wider each window is that `TopicReader.backwards` reads."""
+_WIDER = 8  # how many times wider each window is that `TopicReader.backwards` reads
 
 
 class ReadingError(RuntimeError):

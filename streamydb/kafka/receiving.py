@@ -29,9 +29,7 @@ __all__ = [
     "assign", "assign_ends", "at_end", "offsets_at", "pause", "receive", "resume", "seek", "spans",
 ]  # fmt: skip
 
-REQUEST_S: Final = 5.0
-"""How long Kafka may take to answer a question."""
-
+REQUEST_S: Final = 5.0  # how long Kafka may take to answer a question
 _BATCH: Final = 5_000
 _POLL_S: Final = 0.25
 

@@ -18,9 +18,7 @@ from streamydb.kafka.receiving import assign_ends, receive
 from streamydb.records import Result, decode_result
 from streamydb.settings import Settings
 
-REMEMBERED: Final = 100_000
-"""How many results are kept for those who ask later."""
-
+REMEMBERED: Final = 100_000  # how many results are kept for those who ask later
 _POLL_S: Final = 0.05
 _BATCH: Final = 1_000
 _TIMEOUT_S: Final = 30.0
@@ -71,7 +69,18 @@ class ResultReader:
         self.error: str | None = None
         self.duplicates = 0
         self._consumer = reader(settings.client_config(), FOLLOWING)
-        self._assign_ends(patience_s)
+        try:
+            assign_ends(self._consumer, [self._topic], patience_s)
+        except RefusedError:
+            self._consumer.close()
+            raise
+        except KafkaException as error:
+            self._consumer.close()
+            msg = (
+                f"{self._topic} cannot be followed: {error.args[0].str()}. Does the database exist "
+                "(`streamydb create`) and does Kafka run (`streamydb up`)?"
+            )
+            raise StreamyError(msg) from error
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="streamydb-results", daemon=True)
         self._thread.start()
@@ -84,7 +93,14 @@ class ResultReader:
         """
         place = (partition, offset)
         with self._came:
-            self._wait_for(place, timeout_s)
+            # Wait, with the lock held, until there is a result, this is closed, or the time is up.
+            def ended() -> bool:
+                return place in self._results or self._stop.is_set()
+
+            deadline = time.monotonic() + timeout_s
+            while not ended() and (left := deadline - time.monotonic()) > 0:
+                if not self._came.wait_for(ended, min(left, _LOOK_S)):
+                    self._look()
             result = self._results.get(place)
         if result is not None:
             return result
@@ -96,17 +112,6 @@ class ResultReader:
             f"{timeout_s:g} s{error_text}; it may still come. Is the pipeline running (`streamydb "
             "status`)?"
         )
-
-    def _wait_for(self, place: tuple[int, int], timeout_s: float) -> None:
-        """Wait, with the lock held, until there is a result, this is closed, or the time is up."""
-
-        def ended() -> bool:
-            return place in self._results or self._stop.is_set()
-
-        deadline = time.monotonic() + timeout_s
-        while not ended() and (left := deadline - time.monotonic()) > 0:
-            if not self._came.wait_for(ended, min(left, _LOOK_S)):
-                self._look()
 
     def close(self) -> None:
         """End; those who still wait get a `ResultTimeoutError`. Further calls do nothing."""
@@ -123,20 +128,6 @@ class ResultReader:
 
     def __exit__(self, *_error: object) -> None:
         self.close()
-
-    def _assign_ends(self, patience_s: float) -> None:
-        try:
-            assign_ends(self._consumer, [self._topic], patience_s)
-        except RefusedError:
-            self._consumer.close()
-            raise
-        except KafkaException as error:
-            self._consumer.close()
-            msg = (
-                f"{self._topic} cannot be followed: {error.args[0].str()}. Does the database exist "
-                "(`streamydb create`) and does Kafka run (`streamydb up`)?"
-            )
-            raise StreamyError(msg) from error
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -163,11 +163,7 @@ _GROUPS: Final = "streamydb"
 
 
 def grants(database: str, role: str) -> list[AccessGrant]:
-    """Return what a role needs on a database.
-
-    Raises:
-        KeyError: there is no such role.
-    """
+    """Return what a role needs on a database. Raises KeyError: there is no such role."""
     access = ROLES[role]
     TopicNames(database)  # refuses a name that is none
     all_grants = [
@@ -220,18 +216,13 @@ def _said(grant: AccessGrant) -> str:
 
 def _binding(grant: AccessGrant, principal: str) -> AclBinding:
     pattern = ResourcePatternType.PREFIXED if grant.prefixed else ResourcePatternType.LITERAL
+    words = "".join(f"_{letter}" if letter.isupper() else letter for letter in grant.operation)
     return AclBinding(
         _TYPES[grant.resource],
         grant.name,
         pattern,
         principal,
         "*",
-        _operation(grant.operation),
+        AclOperation[words.strip("_").upper()],
         AclPermissionType.ALLOW,
     )
-
-
-def _operation(name: str) -> AclOperation:
-    """`DescribeConfigs` is DESCRIBE_CONFIGS there."""
-    words = "".join(f"_{letter}" if letter.isupper() else letter for letter in name)
-    return AclOperation[words.strip("_").upper()]

@@ -14,14 +14,17 @@ from streamydb.kafka.strangers import Strangers
 from streamydb.records import decode_dead_letter
 from streamydb.records.begins import Begins
 from streamydb.records.formats import later_format
-from streamydb.records.ruling_records import (
+from streamydb.records.rulings import (
     Adopted,
+    Book,
+    Fault,
     Fence,
     RulingRecord,
+    Rulings,
     encode_ruling,
     is_strange_ruling,
+    ruling_of,
 )
-from streamydb.records.rulings import Book, Fault, Rulings, ruling_of
 
 
 class RulingsError(StreamyError):
@@ -73,11 +76,9 @@ class RulingTopic:
 
     @property
     def epoch(self) -> int:
-        """The highest epoch in which a pipeline has led, as it was read last."""
         return self._book.epoch
 
     def rulings(self) -> Rulings:
-        """All that was ruled, as it was read last."""
         return self._book.rulings()
 
     def fence(self, epoch: int, pipeline: str) -> int:

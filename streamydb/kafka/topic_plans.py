@@ -23,12 +23,8 @@ UNPACKED = "uncompressed"
 With `producer`, Kafka's default, it judges the packed size: 1 MB of gzip may be a record of 1 GB.
 """
 
-STAMPS = "message.timestamp.type"
-"""The setting of a topic that says whose clock its records carry."""
-
-LOADING = "CreateTime"
-"""What it is of a log into which a database is being restored."""
-
+STAMPS = "message.timestamp.type"  # the setting of a topic that says whose clock its records carry
+LOADING = "CreateTime"  # what it is of a log into which a database is being restored
 LEFT_LOADING = "an interrupted `streamydb restore` or `fork` leaves it so: then run that again"
 
 _DAY_MS = 86_400_000

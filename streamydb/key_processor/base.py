@@ -16,18 +16,16 @@ from typing import Final
 
 import msgspec
 
-from streamydb.columns.blobs import Blob
-from streamydb.columns.plans import OpenPlan
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
+from streamydb.frames.blobs import Blob
+from streamydb.frames.plans import OpenPlan
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.state import ShardRole, ShardState
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.gears import database_obstacle
 from streamydb.sorter.state import PartitionState, SorterState
-
-__all__ = ["FORMAT", "Base", "base_of", "decode_base", "describe", "has_base"]
 
 FORMAT: Final = 1
 
@@ -106,11 +104,7 @@ def _in_file(values: ValuesState) -> ValuesState:
 
 
 def decode_base(data: bytes) -> Base:
-    """Decode a base.
-
-    Raises:
-        ConfigurationError: it was written by another release.
-    """
+    """Decode a base. Raises ConfigurationError: it was written by another release."""
     try:
         base = msgspec.msgpack.decode(data, type=Base)
     except UNREADABLE as error:

@@ -1,4 +1,4 @@
-"""Checks of what a shard is handed, and hands on; see `columns.invariants`."""
+"""Checks of what a shard is handed, and hands on; see `frames.invariants`."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.blobs import Blob
-from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
-from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, repeats, stray
-from streamydb.columns.jit import leaf, same_text
-from streamydb.columns.messages import Feedback, Token
-from streamydb.columns.plans import OpenPlan
-from streamydb.columns.record_rows import TimedRecords
-from streamydb.columns.table import Ragged, Texts
-from streamydb.columns.value_rows import Verdicts, WrittenValues
+from streamydb.frames.blobs import Blob
+from streamydb.frames.grant_rows import GrantedTransactions, SlotRows
+from streamydb.frames.invariants import HANDED_IN, HANDED_ON, Seam, repeats, stray
+from streamydb.frames.jit import leaf, same_text
+from streamydb.frames.messages import Feedback, Token
+from streamydb.frames.plans import OpenPlan
+from streamydb.frames.record_rows import TimedRecords
+from streamydb.frames.table import Ragged, Texts
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.value_store import FileOrder
 from streamydb.limits import SHARDS_MAX
 from streamydb.sorter.checks import require_order
-
-__all__ = ["addressed", "applied", "fed", "granted", "indexed", "ordered", "written"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -58,9 +56,9 @@ def fed(
     `written` looks whether a key is there twice, once the keys are in order.
     """
     seqs, where = (plan.after + 1, plan.seq), {"plan": plan.number, "shard": at[0]}
-    found = Counter((part.proc, part.chunks) for part in told)
-    whole = {(proc, chunks) for (proc, chunks), count in found.items() if count == chunks}
-    complete = sorted(proc for proc, _ in whole) == sorted(plan.procs) and len(found) == len(whole)
+    counts = Counter((part.proc, part.chunks) for part in told)
+    whole = {(proc, chunks) for (proc, chunks), count in counts.items() if count == chunks}
+    complete = sorted(proc for proc, _ in whole) == sorted(plan.procs) and len(counts) == len(whole)
     _FEEDBACK.require(complete, "every chunk of every partition is there once", **where)
     writes.check(_FEEDBACK, seqs)
     verdicts.check(_FEEDBACK, seqs)
@@ -108,8 +106,8 @@ def granted(plan: OpenPlan, chunk: int, txns: GrantedTransactions, slots: SlotRo
 
 def applied(resolved: int, seq: int, *, in_flight: bool) -> None:
     """Require that nothing is called resolved before its feedback was applied."""
-    told = Seam("key_processor", HANDED_ON, "a resolved seq")
-    told.require(resolved <= seq and not in_flight, "it was applied", resolved=resolved, seq=seq)
+    seam = Seam("key_processor", HANDED_ON, "a resolved seq")
+    seam.require(resolved <= seq and not in_flight, "it was applied", resolved=resolved, seq=seq)
 
 
 def indexed(blobs: Sequence[Blob], last: int, digest: str) -> None:

@@ -13,34 +13,29 @@ from collections.abc import Iterable, Mapping
 import msgspec
 import numpy as np
 
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.plans import Life, PlanShape
-from streamydb.columns.readers import ToExecutor, ToShard
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.plans import Life, PlanShape
+from streamydb.frames.readers import ToExecutor, ToShard
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor import checks
 from streamydb.key_processor.base import describe
 from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.expiry import Removals, with_removed
-from streamydb.key_processor.feedback import PlanFeedback
-from streamydb.key_processor.granting import PlanGranter
-from streamydb.key_processor.grants import Granter
-from streamydb.key_processor.idtable import IdTables
+from streamydb.key_processor.feedback import PlanFeedback, ShardInbox
+from streamydb.key_processor.grants import Granter, PlanGranter
+from streamydb.key_processor.id_rows import IdTables
 from streamydb.key_processor.idwindow import IdWindow
-from streamydb.key_processor.inbox import Inbox
-from streamydb.key_processor.known_outputs import KnownOutputs
 from streamydb.key_processor.process_cache import ProcessCache
-from streamydb.key_processor.progress import Progress
-from streamydb.key_processor.repeats import RepeatedResults
+from streamydb.key_processor.progress import ShardProgress
+from streamydb.key_processor.repeats import KnownOutputs, RepeatedResults
 from streamydb.key_processor.sizes import sizes_of_shard
-from streamydb.key_processor.state import Emitted, ShardState, load_or_begin
+from streamydb.key_processor.state import ShardOutput, ShardState, load_or_begin
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.withdrawals import Withdrawals, may_be_too_much
 from streamydb.planner.core import Pace, Planner
 from streamydb.sorter.core import KeyedEventTimeSorter
-from streamydb.sorter.log_end import LogEnd, require_ends
-
-__all__ = ["KeyTransactionProcessor"]
+from streamydb.sorter.state import LogEnd, require_ends
 
 
 class KeyTransactionProcessor:
@@ -84,7 +79,6 @@ class KeyTransactionProcessor:
 
         Raises:
             ConfigurationError: the state was made with another configuration.
-
         """
         data = blobs.get("meta")
         self._meta = meta = load_or_begin(ShardState, data, config, life.shape)
@@ -103,23 +97,20 @@ class KeyTransactionProcessor:
         granter = Granter(shard, config.shards, self._values, self._ids)
         rest = granter, self._removals, self._known, self._withdrawals
         self._granter = PlanGranter(meta, shard, *rest)
-        self._progress = Progress(meta, shard)
+        self._progress = ShardProgress(meta, shard)
         digests = meta.digests, config.digest_interval, shard, self._values, meta.applied()
         self._digests = ShardDigests(*digests, config.shards)
 
     def require_log(self, ends: Mapping[int, LogEnd]) -> None:
         """Refuse a log whose end is not what this state has read of it; see `LogEnd`.
-
-        Raises:
-            InvariantViolation: the tail of the log was lost, and it has grown anew.
-
+        Raises InvariantViolation: the tail of the log was lost, and it has grown anew.
         """
         require_ends(ends, self._meta.sorter)
 
-    def step(self, messages: Iterable[ToShard]) -> list[Emitted[ToExecutor]]:
+    def step(self, messages: Iterable[ToShard]) -> list[ShardOutput[ToExecutor]]:
         """Process the messages of one micro-batch; return what the executing partitions get."""
         meta = self._meta
-        inbox = Inbox.of(messages, meta.config.incarnation)
+        inbox = ShardInbox.of(messages, meta.config.incarnation)
         self._feedback.collect(inbox.feedback)
         self._sorter.add(self._cache.records.of(inbox.records, meta.config.shards))
         self._sorter.note_last(last for records in inbox.records for last in records.last)
@@ -138,7 +129,7 @@ class KeyTransactionProcessor:
         self._save()
         return emitted
 
-    def _apply(self) -> list[Emitted[ToExecutor]]:
+    def _apply(self) -> list[ShardOutput[ToExecutor]]:
         """Apply the feedback of the plan in flight when all of it is there; until then keep it."""
         meta, plan = self._meta, self._meta.open
         if plan is None:
@@ -158,7 +149,7 @@ class KeyTransactionProcessor:
         self._removals.forget_ended(plan)
         self._ids.conclude(verdicts)
         digests = self._digests.end_plan(plan, parts, verdicts, meta.config.incarnation)
-        emitted: list[Emitted[ToExecutor]] = []
+        emitted: list[ShardOutput[ToExecutor]] = []
         if digests is not None:
             emitted.append(meta.emit(self._shard, digests))
         emitted += self._progress.resolve(plan.seq, plan.ts, plan.offsets)
@@ -166,7 +157,7 @@ class KeyTransactionProcessor:
         describe(meta, plan, self._values, self._ids)
         return emitted
 
-    def _plan(self, shape: PlanShape) -> list[Emitted[ToExecutor]]:
+    def _plan(self, shape: PlanShape) -> list[ShardOutput[ToExecutor]]:
         """Plan the next records of the order, and grant; ``shape``: as the state before has it."""
         meta = self._meta
         limit = min(shape.records_max, meta.pace or shape.records_max)
@@ -186,7 +177,6 @@ class KeyTransactionProcessor:
         return [*emitted, *self._progress.notice(plan)]
 
     def _save(self) -> None:
-        """Put the state of the shard into the blobs."""
         self._sorter.save()
         self._sizes.save()
         self._meta.digests = self._digests.state

@@ -8,7 +8,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from streamydb.columns.digest import (
+from streamydb.errors import InvariantViolation
+from streamydb.frames.digest import (
     DigestState,
     Teller,
     close,
@@ -17,13 +18,10 @@ from streamydb.columns.digest import (
     outcome_sums,
     total,
 )
-from streamydb.columns.messages import DigestRecords, Feedback
-from streamydb.columns.plans import OpenPlan
-from streamydb.columns.value_rows import Verdicts, WrittenValues
-from streamydb.errors import InvariantViolation
+from streamydb.frames.messages import DigestRecords, Feedback
+from streamydb.frames.plans import OpenPlan
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.values import ShardValues
-
-__all__ = ["ShardDigests"]
 
 _MASK: Final = (1 << 64) - 1
 
@@ -38,7 +36,6 @@ class ShardDigests:
         values: the shard's values.
         resolved: what they stand at, when the digests begin with them.
         shards: how many shards there are.
-
     """
 
     def __init__(
@@ -50,7 +47,6 @@ class ShardDigests:
         resolved: int,
         shards: int = 1,
     ) -> None:
-        """Continue, or begin."""
         self._shards = shards
         self._shard = shard
         self._values = values
@@ -93,12 +89,12 @@ class ShardDigests:
 
         ``times``: commit timestamps by seq, as far as they are known.
         """
-        found = close(self.state, self._shard, resolved, self._shards)
-        if not found:
+        digests = close(self.state, self._shard, resolved, self._shards)
+        if not digests:
             return None
-        tellers = (Teller(incarnation, times.get(digest.seq)) for digest in found)
-        told = zip(tellers, found, strict=True)
-        return DigestRecords.of([(teller.key(digest), _encode(digest)) for teller, digest in told])
+        tellers = (Teller(incarnation, times.get(digest.seq)) for digest in digests)
+        pairs = zip(tellers, digests, strict=True)
+        return DigestRecords.of([(teller.key(digest), _encode(digest)) for teller, digest in pairs])
 
     def audit(self, reason: str) -> None:
         """Compare the stored values with the digest.

@@ -7,13 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.program import NOT_A_DUPLICATE, PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
-from streamydb.columns.record_rows import ReleasedRecords
-from streamydb.columns.table import Bytes
+from streamydb.frames.program import NOT_A_DUPLICATE, PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
+from streamydb.frames.record_rows import ReleasedRecords
+from streamydb.frames.table import Bytes
 from streamydb.key_processor.id_rows import HomeIds, IdUse, RepeatedIds, UsedIds, untimely
 from streamydb.key_processor.idwindow import IdWindow
-
-__all__ = ["Duplicates", "find_duplicates"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -39,17 +37,7 @@ def find_duplicates(
     ``earlier``: of each record the one before it in the plan with the same id, or -1.
     """
     home = released.home.rows
-    own = HomeIds(
-        released.seq[at_home],
-        released.ts_ms[at_home],
-        released.partition[at_home],
-        released.offset[at_home],
-        released.kind[at_home],
-        released.id0[at_home],
-        released.id1[at_home],
-        home.payload,
-        home.deadline,
-    )
+    own = HomeIds.of(released, at_home)
     valid, refused = own.valid(), untimely(own.deadline, own.ts_ms)
     id0, id1 = np.where(valid, own.id0, 0), np.where(valid, own.id1, 0)
     last = ids.last_use(id0, id1, int(released.seq[0]) - 1)

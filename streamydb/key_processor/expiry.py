@@ -17,22 +17,18 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.digest import item_lanes
-from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.messages import KeyRemovals
-from streamydb.columns.plans import OpenPlan
-from streamydb.columns.record_rows import TimedRecords
-from streamydb.columns.scans import first_name
-from streamydb.columns.table import ColumnTable, Ragged, chunk_bounds
-from streamydb.columns.timeline import Timeline
-from streamydb.columns.value_rows import ChangeRows, ValueRows, WrittenValues
 from streamydb.errors import InvariantViolation
+from streamydb.frames.blobs import BlobStore, first_name
+from streamydb.frames.digest import item_lanes
+from streamydb.frames.encoding import pack, unpack
+from streamydb.frames.messages import KeyRemovals
+from streamydb.frames.plans import OpenPlan, Timeline
+from streamydb.frames.record_rows import TimedRecords
+from streamydb.frames.table import ColumnTable, Ragged, chunk_bounds
+from streamydb.frames.value_rows import ChangeRows, ValueRows, WrittenValues
 from streamydb.key_processor.values import ShardValues
 from streamydb.planner.plan import Plan
 from streamydb.records.expiry import EXPIRY_ID, removal_number
-
-__all__ = ["Removals", "may_write", "removed", "with_removed", "written_keys"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -168,17 +164,16 @@ class Removals:
                 return
 
     def _table(self, keys: Ragged, ends: Ints, timeline: Timeline) -> ChangeRows:
-        """Return the removals of some keys as changes."""
         keys = Ragged.of(keys.tolist())
-        found, rows = self._values.read(keys), timeline.at(ends)
+        values, rows = self._values.read(keys), timeline.at(ends)
         seqs = timeline.seq[rows]
-        lanes = item_lanes(found.of_keys(keys))
+        lanes = item_lanes(values.of_keys(keys))
         for place, (low, high) in zip(
             ((seqs - 1) // self._interval).tolist(), lanes.tolist(), strict=True
         ):
             known = self._sums.get(place, (0, 0))
             self._sums[place] = (known[0] - low) & _MASK, (known[1] - high) & _MASK
-        return removed(keys, found, timeline, rows)
+        return removed(keys, values, timeline, rows)
 
 
 class _EndedKeys(ColumnTable, frozen=True):
@@ -193,7 +188,6 @@ class _Ended:
     """
 
     def __init__(self, blobs: BlobStore) -> None:
-        """Keep them in ``blobs``."""
         self._blobs = blobs
         self._kept = self._parts = self._bytes = 0
         self._open: list[bytes] = []
@@ -232,13 +226,12 @@ class _Ended:
 
 
 def _part(number: int) -> str:
-    """The name of a blob of keys that end."""
     return f"{_ENDED}/{number}" if number else _ENDED
 
 
 class _Turns(msgspec.Struct):
     """The turns of a plan's removals: its `Timeline`, the keys that others tell, and the
-    names (`columns.scans`) with which all but the last one end.
+    names (`frames.blobs`) with which all but the last one end.
     """
 
     timeline: bytes

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.messages import Feedback, Token
-from streamydb.columns.plans import OpenPlan
-from streamydb.columns.protocol import BlockReader
-from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.messages import Audit, Feedback, Role, Token, ValueSizes
+from streamydb.frames.plans import OpenPlan
+from streamydb.frames.protocol import BlockReader
+from streamydb.frames.readers import ToShard
+from streamydb.frames.record_messages import LogRecords
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor import checks
 from streamydb.key_processor.sizes import ShardSizes
 from streamydb.key_processor.state import ShardState
-
-__all__ = ["CompleteFeedback", "PlanFeedback", "refuse_to_wait"]
 
 _KEPT: Final = BlockReader(Feedback)
 
@@ -49,9 +50,7 @@ class PlanFeedback:
 
     def collect(self, messages: Iterable[Feedback | Token]) -> None:
         """Take in the feedback and the tokens of one micro-batch.
-
-        Raises:
-            InvariantViolation: none has come for so long that no more will come; or as `add`.
+        Raises InvariantViolation: none has come for so long that no more will come; or as `add`.
         """
         meta = self._meta
         before = len(meta.tokens)
@@ -68,7 +67,6 @@ class PlanFeedback:
 
         Raises:
             InvariantViolation: one start of the query made two plans of one number.
-
         """
         meta, plan, name = self._meta, self._meta.open, message.plan
         if plan is None or name[:2] != plan.name()[:2]:
@@ -142,7 +140,6 @@ def refuse_to_wait(waits: int, seq: int) -> None:
 
     Raises:
         InvariantViolation: it will not come any more.
-
     """
     if waits > _WAITS_MAX:
         raise InvariantViolation(
@@ -150,3 +147,31 @@ def refuse_to_wait(waits: int, seq: int) -> None:
             "micro-batches: it was lost, say with a broker's power. The log has everything; run "
             "`streamydb rebuild` (docs/operations.md, 'A damaged checkpoint')"
         )
+
+
+@dataclass(slots=True)
+class ShardInbox:
+    """The messages of one micro-batch; each kind in the order in which they have come."""
+
+    records: list[LogRecords] = field(default_factory=list)
+    roles: list[Role] = field(default_factory=list)
+    audits: list[Audit] = field(default_factory=list)
+    sizes: list[ValueSizes] = field(default_factory=list)
+    feedback: list[Feedback | Token] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, messages: Iterable[ToShard], incarnation: str) -> ShardInbox:
+        """Sort messages by kind; feedback of another ``incarnation`` is dropped."""
+        inbox = cls()
+        for message in messages:
+            if isinstance(message, LogRecords):
+                inbox.records.append(message)
+            elif isinstance(message, Role):
+                inbox.roles.append(message)
+            elif isinstance(message, Audit):
+                inbox.audits.append(message)
+            elif isinstance(message, ValueSizes):
+                inbox.sizes.append(message)
+            elif message.incarnation == incarnation:
+                inbox.feedback.append(message)
+        return inbox

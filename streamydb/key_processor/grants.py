@@ -10,27 +10,28 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns.grant_rows import GrantedKeys, GrantedTransactions, RangeRows, SlotRows
-from streamydb.columns.jit import leaf
-from streamydb.columns.messages import Grant
-from streamydb.columns.plans import OpenPlan, PlanShape
-from streamydb.columns.record_rows import ReleasedRecords
-from streamydb.columns.sizes import SYSTEM, only_system
-from streamydb.columns.table import Array, ChildRows, ColumnTable, Ragged, chunk_bounds, starts_of
-from streamydb.columns.timeline import Timeline
-from streamydb.columns.value_rows import ValueRows
+from streamydb.frames import program as p
+from streamydb.frames.grant_rows import GrantedKeys, GrantedTransactions, RangeRows, SlotRows
+from streamydb.frames.jit import leaf
+from streamydb.frames.messages import Grant
+from streamydb.frames.plans import OpenPlan, PlanShape, Timeline
+from streamydb.frames.readers import ToExecutor
+from streamydb.frames.record_rows import ReleasedRecords, TimedRecords
+from streamydb.frames.sizes import SYSTEM, only_system
+from streamydb.frames.table import Array, ChildRows, ColumnTable, Ragged, chunk_bounds, starts_of
+from streamydb.frames.value_rows import ValueRows
 from streamydb.key_processor import checks
 from streamydb.key_processor.duplicates import Duplicates, find_duplicates
-from streamydb.key_processor.expiry import may_write, written_keys
+from streamydb.key_processor.expiry import Removals, may_write, written_keys
 from streamydb.key_processor.id_rows import RepeatedIds, UsedIds
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.ranges import OwnValues, RangeGrants, blocks_of, range_grants
+from streamydb.key_processor.repeats import KnownOutputs, partition_of
+from streamydb.key_processor.state import ShardOutput, ShardState
 from streamydb.key_processor.values import ShardValues
-from streamydb.key_processor.withdrawals import makes_max
+from streamydb.key_processor.withdrawals import Withdrawals, makes_max
 from streamydb.planner.core import PlannedRecords
 from streamydb.planner.plan import Plan
-
-__all__ = ["GrantHeader", "Granter", "Grants", "OwnSlots", "PartGrant", "in_blocks"]
 
 _ROW_BYTES: Final = 8
 """Of a key, a step or a slot beside its texts: few, so that most plans are one block."""
@@ -128,7 +129,12 @@ class Granter:
         at_home = np.flatnonzero(released.home.counts == 1)
         duplicates = find_duplicates(released, at_home, planned.earlier, self.ids)
         txns = _transactions(released, plan, at_home, duplicates)
-        rows = _slot_rows(released, plan, slots, ends=timeline is not None)
+        ends = timeline is not None
+        owned, values = slots.owned, slots.values
+        covered = None if plan.ranges is None else plan.ranges.covered[owned].astype(np.uint8)
+        written = may_write(released, plan)[owned].astype(np.uint8) if ends else None
+        columns = {"slot": owned, "covered": covered, "written": written, "key": slots.keys}
+        rows = values.cast(SlotRows, **columns)
         ranges = RangeGrants({}, 0)
         if plan.ranges is not None:
             here = OwnValues(self.values, slots.owned, timeline)
@@ -165,89 +171,16 @@ def _divided(
     ]
 
 
-def _slot_rows(released: ReleasedRecords, plan: Plan, slots: OwnSlots, *, ends: bool) -> SlotRows:
-    """Return the slots as they are granted; ``ends``: say which of them the plan may write."""
-    owned, values = slots.owned, slots.values
-    covered = None if plan.ranges is None else plan.ranges.covered[owned].astype(np.uint8)
-    written = may_write(released, plan)[owned].astype(np.uint8) if ends else None
-    return SlotRows(
-        values.tag, values.number, values.version, owned, covered, written, values.text, slots.keys
-    )
-
-
 def _transactions(
     released: ReleasedRecords, plan: Plan, at_home: Ints, duplicates: Duplicates
 ) -> GrantedTransactions:
     """Return the payloads that live here, with places, slots of keys, and duplicates marked."""
     home = released.home.rows
-    base = _Places(
-        released.seq,
-        released.ts_ms,
-        released.partition,
-        released.offset,
-        released.kind,
-        ChildRows(released.keys.counts, GrantedKeys(plan.slot)),
-    )
+    base = released.cast(_Places, keys=ChildRows(released.keys.counts, GrantedKeys(plan.slot)))
     base = base if len(at_home) == len(released) else base.take(at_home)
-    return GrantedTransactions(
-        base.seq,
-        base.ts_ms,
-        base.partition,
-        base.offset,
-        base.kind,
-        home.code,
-        duplicates.kind,
-        duplicates.of,
-        home.id,
-        home.raw,
-        base.keys,
-        home.steps,
-    )
-
-
-@dataclass(slots=True, frozen=True)
-class GrantHeader:
-    """The facts of a plan that all its grants of one shard have in their headers.
-
-    ``alone``: the plan is one transaction. ``more``: one more partition whose feedback belongs to
-    the plan. ``members``: how many transactions each partition executes.
-    """
-
-    shard: int
-    plan: OpenPlan
-    shape: PlanShape
-    slots: OwnSlots
-    timeline: Timeline | None
-    left_out: int | None
-    silent: bool
-    alone: bool
-    more: int | None
-    members: list[int]
-
-    def messages(self, part: PartGrant) -> Iterator[Grant]:
-        """Yield what a partition is granted, in blocks."""
-        times = b"" if self.timeline is None else self.timeline.packed()
-        blocks = in_blocks(part.txns, part.slots, part.ranges)
-        for chunk, (txns, slots, ranges) in enumerate(blocks):
-            checks.granted(self.plan, chunk, txns, slots)
-            yield Grant(
-                plan=self.plan.name(),
-                shard=self.shard,
-                silent=self.silent,
-                feedback_bytes_max=self.shape.feedback_bytes_max,
-                alone=self.alone,
-                over=self.slots.omitted,
-                makes_max=makes_max(self.plan, self.shape),
-                times=times if chunk == 0 or self.alone else b"",
-                more=self.more,
-                left_out=self.left_out,
-                proc=part.proc,
-                members=self.members[part.proc],
-                chunk=chunk,
-                txns=txns,
-                slots=slots,
-                ranges=ranges,
-            )
+    columns = {"code": home.code, "id": home.id, "raw": home.raw, "steps": home.steps}
+    copies = {"duplicate": duplicates.kind, "original": duplicates.of}
+    return base.cast(GrantedTransactions, **columns, **copies)
 
 
 class _Places(ColumnTable, frozen=True):
@@ -302,3 +235,67 @@ def _slots_by_proc(plan: Plan, counts: Array, owned: Ints, procs: list[int]) -> 
     _mark(mask, plan.slot, starts_of(counts), plan.proc)
     mine = mask[owned]
     return {q: np.flatnonzero(mine & np.uint64(1 << q)) for q in procs}
+
+
+_ANY_BYTES: Final = 1 << 62
+
+
+@dataclass(slots=True, frozen=True)
+class PlanGranter:
+    """Grants the plans of one shard."""
+
+    meta: ShardState
+    shard: int
+    granter: Granter
+    removals: Removals
+    known: KnownOutputs
+    withdrawals: Withdrawals
+
+    def grant(
+        self, plan: OpenPlan, released: ReleasedRecords, planned: PlannedRecords, shape: PlanShape
+    ) -> list[ShardOutput[ToExecutor]]:
+        """Emit what is known of a plan without execution, and what is granted of it."""
+        meta, shards = self.meta, self.meta.config.shards
+        silent = meta.role.is_silent(plan.after)
+        slots = self.granter.read(released, planned)
+        timeline = Timeline.of(released) if meta.expires or _may_end(released) else None
+        turn_bytes_max = shape.turn_bytes_max(shards)
+        if timeline is not None and meta.expires:
+            bytes_max = _ANY_BYTES if silent else max(turn_bytes_max, limits.BLOCK_BYTES_MAX)
+            written = slots.written(released, planned.plan)
+            plan.ended = self.removals.begin(timeline, written, bytes_max)
+        grants = self.granter.grant(released, planned, slots, timeline, shape.values_bytes_max)
+        emitted = self.known.first_turn(plan, grants.repeats, turn_bytes_max, silent=silent)
+        self.withdrawals.keep(plan, released, grants.used)
+        times = b"" if timeline is None else timeline.packed()
+        members = np.bincount(planned.plan.proc, minlength=shards).tolist()
+        alone = planned.size == 1
+        for part in grants.parts:
+            blocks = in_blocks(part.txns, part.slots, part.ranges)
+            for chunk, (txns, rows, ranges) in enumerate(blocks):
+                checks.granted(plan, chunk, txns, rows)
+                grant = Grant(
+                    plan=plan.name(),
+                    shard=self.shard,
+                    silent=silent,
+                    feedback_bytes_max=shape.feedback_bytes_max,
+                    alone=alone,
+                    over=slots.omitted,
+                    makes_max=makes_max(plan, shape),
+                    times=times if chunk == 0 or alone else b"",
+                    more=partition_of(self.shard) if plan.turns > 1 else None,
+                    left_out=grants.left_out,
+                    proc=part.proc,
+                    members=members[part.proc],
+                    chunk=chunk,
+                    txns=txns,
+                    slots=rows,
+                    ranges=ranges,
+                )
+                emitted.append(meta.emit(part.proc, grant))
+        return emitted
+
+
+def _may_end(released: TimedRecords) -> bool:
+    """Return True if one of the records may say when a key ends."""
+    return int(released.keys.rows.write.max(initial=0)) >= p.ENDING

@@ -22,15 +22,21 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.table import Array, chunk_bounds
-from streamydb.columns.value_rows import Verdicts
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.id_rows import IdUse, UsedIds
-from streamydb.key_processor.idtable import IdTables, capacity_of, entries_of, insert, make, probe
-
-__all__ = ["DeadlineSpan", "IdRun", "IdWindow", "IdWindowState"]
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.encoding import pack, unpack
+from streamydb.frames.table import Array, chunk_bounds
+from streamydb.frames.value_rows import Verdicts
+from streamydb.key_processor.id_rows import (
+    IdTables,
+    IdUse,
+    UsedIds,
+    capacity_of,
+    entries_of,
+    insert,
+    make,
+    probe,
+)
 
 _Rows = TypeVar("_Rows", UsedIds, Verdicts)
 
@@ -81,7 +87,6 @@ class IdWindow:
     """The window of one shard within one step."""
 
     def __init__(self, state: IdWindowState, blobs: BlobStore, tables: IdTables) -> None:
-        """Continue from ``state``."""
         self.state = state
         self._blobs = blobs
         self._tables = tables
@@ -130,9 +135,7 @@ class IdWindow:
 
     def repeated(self, original: int, seq: int, ts: int) -> IdUse | None:
         """Return the use at ``original`` if a record at ``seq`` and ``ts`` repeats it.
-
-        Raises:
-            InvariantViolation: it is to be remembered, and is not.
+        Raises InvariantViolation: it is to be remembered, and is not.
         """
         if original <= 0:
             return None
@@ -373,7 +376,6 @@ class IdWindow:
                 self._append(runs, kind, rows)
 
     def _passed(self, ts: int) -> list[int]:
-        """The spans all of whose deadlines are before ``ts``."""
         return [number for number in self.state.spans if (number + 1) * self.state.span_ms <= ts]
 
     def _cut(self, runs: list[IdRun], oldest: int) -> None:

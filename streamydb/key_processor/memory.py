@@ -10,19 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.blobs import Position
-from streamydb.columns.program import ENTRY
-from streamydb.columns.scans import Scan, end_name, ends_at, first_name, size_of
-from streamydb.key_processor.idtable import Fill
-
-__all__ = ["MemoryBlobs", "MemoryIdTables", "MemoryValues"]
+from streamydb.frames.blobs import KeyScan, Position, end_name, ends_at, first_name, size_of
+from streamydb.frames.program import ENTRY
+from streamydb.key_processor.id_rows import Fill
 
 
 class MemoryBlobs:
     """A blob store in a dict."""
 
     def __init__(self, blobs: dict[str, bytes] | None = None) -> None:
-        """Begin with ``blobs``."""
         self.blobs = dict(blobs or {})
 
     def get(self, name: str) -> bytes | None:
@@ -42,7 +38,6 @@ class MemoryValues:
     """A value store in a dict."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self.data: dict[bytes, bytes] = {}
         self.at: Position = (0, "")
         self.base: bytes | None = None
@@ -57,10 +52,10 @@ class MemoryValues:
 
     def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
         """Return how many bytes each encoded value has, -1 where absent; None when not ``at``."""
-        found = self.load(at, keys)
-        return None if found is None else [-1 if v is None else size_of(v) for v in found]
+        items = self.load(at, keys)
+        return None if items is None else [-1 if v is None else size_of(v) for v in items]
 
-    def scan(self, at: Position, wanted: Scan) -> list[tuple[bytes, bytes]] | None:
+    def scan(self, at: Position, wanted: KeyScan) -> list[tuple[bytes, bytes]] | None:
         """The keys in a range with their encoded values; None when not ``at``."""
         if self.at != at:
             return None
@@ -111,7 +106,6 @@ class MemoryIdTables:
     shared = True
 
     def __init__(self) -> None:
-        """Begin without tables."""
         self.tables: dict[str, npt.NDArray[Any]] = {}
 
     def get(self, name: str) -> npt.NDArray[Any] | None:

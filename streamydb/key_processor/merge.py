@@ -14,13 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns import program as p
-from streamydb.columns.hashing import hash_ragged
-from streamydb.columns.interning import intern
-from streamydb.columns.table import ColumnTable, chunk_bounds
-from streamydb.columns.value_rows import WrittenValues
-
-__all__ = ["latest", "merged", "parts_of", "sizes_of", "slices", "sorted_by_hash"]
+from streamydb.frames import program as p
+from streamydb.frames.hashing import hash_ragged
+from streamydb.frames.interning import intern
+from streamydb.frames.table import ColumnTable, chunk_bounds
+from streamydb.frames.value_rows import WrittenValues
 
 _ROW_BYTES = 24
 Hashes = npt.NDArray[np.uint64]
@@ -111,7 +109,6 @@ def merged(
     Args:
         blobs: oldest first; of each its parts, none of them empty, all in that order.
         drop_absent: leave out keys whose last write is a delete.
-
     """
     runs = [_Run(parts) for parts in blobs]
     while True:
@@ -131,13 +128,13 @@ def merged(
 
 def parts_of(pieces: Iterable[Rows], bytes_max: int | None = None) -> Iterator[Rows]:
     """Pieces put together to parts of about ``bytes_max`` (None: BLOCK_BYTES_MAX) at most."""
-    most = limits.BLOCK_BYTES_MAX if bytes_max is None else bytes_max
+    bound = limits.BLOCK_BYTES_MAX if bytes_max is None else bytes_max
     gathered: list[Rows] = []
     size = 0
     for piece in pieces:
         for rows in slices(piece):
             own = int(sizes_of(rows).sum())
-            if gathered and size + own > most:
+            if gathered and size + own > bound:
                 yield type(gathered[0]).concat(gathered)
                 gathered, size = [], 0
             gathered.append(rows)

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from streamydb.planner.last_plan import LastPlan
+from streamydb.planner.core import LastPlan
 from streamydb.sorter.last_records import LastRecords
-
-__all__ = ["ProcessCache"]
 
 
 @dataclass(slots=True, frozen=True)

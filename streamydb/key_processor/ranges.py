@@ -17,20 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns.grant_rows import RangeEntries, RangeRows
-from streamydb.columns.record_rows import ReleasedRecords
-from streamydb.columns.scans import ENDING_HEAD_BYTES, HEAD_BYTES, Scan
-from streamydb.columns.table import ChildRows, Ragged, chunk_bounds, starts_of
-from streamydb.columns.timeline import Timeline
+from streamydb.frames.blobs import ENDING_HEAD_BYTES, HEAD_BYTES, KeyScan
+from streamydb.frames.grant_rows import RangeEntries, RangeRows
+from streamydb.frames.plans import Timeline
+from streamydb.frames.record_rows import ReleasedRecords
+from streamydb.frames.table import ChildRows, Ragged, chunk_bounds, starts_of
 from streamydb.key_processor.value_store import decoded
 from streamydb.key_processor.values import ShardValues
 from streamydb.planner.plan import Plan
 from streamydb.records.ranges import Bounds
-
-__all__ = [
-    "EitherKeys", "FoundRange", "OwnValues", "RangeGrants", "RangeScanner", "blocks_of",
-    "range_grants",
-]  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
 
@@ -51,8 +46,8 @@ class OwnValues(NamedTuple):
         if self.timeline is None:
             return {}
         due = self.values.due(int(self.timeline.ts[-1]))
-        found = [(key, end) for part in due for end, key in part if key not in skip]
-        return dict(sorted(found))
+        keys = [(key, end) for part in due for end, key in part if key not in skip]
+        return dict(sorted(keys))
 
 
 class FoundRange(NamedTuple):
@@ -97,7 +92,6 @@ class EitherKeys(Container[bytes]):
     other: Container[bytes]
 
     def __contains__(self, key: object) -> bool:
-        """Return True if one of them has the key."""
         return key in self.one or key in self.other
 
 
@@ -117,7 +111,6 @@ class RangeScanner:
     _keys: list[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Leave out what ends in the plan, too."""
         self._keys = list(self.ending)
         if self.ending:
             self.skip = EitherKeys(self.skip, self.ending)
@@ -141,7 +134,7 @@ class RangeScanner:
 
     def _look(self, bounds: Bounds, *, read: bool) -> FoundRange:
         room = limits.RESULT_BYTES_MAX if read else -1
-        items = self.values.scan(Scan(*bounds, self.skip, limits.RANGE_KEYS_MAX + 1, room))
+        items = self.values.scan(KeyScan(*bounds, self.skip, limits.RANGE_KEYS_MAX + 1, room))
         count = len(items)
         heads = np.frombuffer(b"".join([item[:HEAD_BYTES] for _, item in items]), _HEAD)
         version = int(heads["version"].max(initial=0))
@@ -156,11 +149,11 @@ class RangeScanner:
         there may be.
         """
         keys = self._keys
-        found = keys[bisect_left(keys, bounds[0]) : bisect_left(keys, bounds[1])]
-        found = [key for key in found if self.ending[key] > self.begins_ms]
-        found.sort(key=self.ending.__getitem__, reverse=True)
+        covered = keys[bisect_left(keys, bounds[0]) : bisect_left(keys, bounds[1])]
+        covered = [key for key in covered if self.ending[key] > self.begins_ms]
+        covered.sort(key=self.ending.__getitem__, reverse=True)
         items, size = [], 0
-        for key in found[: limits.RANGE_KEYS_MAX + 1]:
+        for key in covered[: limits.RANGE_KEYS_MAX + 1]:
             item = self.values.items([key])[0]
             size += len(key) + len(item) - ENDING_HEAD_BYTES
             cut = size > limits.RESULT_BYTES_MAX or not read
@@ -188,7 +181,6 @@ def range_grants(released: ReleasedRecords, plan: Plan, own: OwnValues, bound: i
         plan: of them.
         own: the values of the shard.
         bound: bytes that the ranges may have here, about.
-
     """
     ranges = plan.ranges
     if ranges is None:
@@ -206,10 +198,10 @@ def range_grants(released: ReleasedRecords, plan: Plan, own: OwnValues, bound: i
             break
         named = ranges.slot[starts[i] : starts[i + 1]].tolist()
         read = ranges.read[starts[i] : starts[i + 1]].tolist()
-        wanted = zip(map(ranges.bounds.__getitem__, named), read, strict=True)
-        found = scanner.serve(wanted)
+        requests = zip(map(ranges.bounds.__getitem__, named), read, strict=True)
+        parts = scanner.serve(requests)
         mine = chosen[int(plan.proc[i])]
-        spent += sum(each.cost for r, each in zip(named, found, strict=True) if r not in mine)
+        spent += sum(each.cost for r, each in zip(named, parts, strict=True) if r not in mine)
         mine.update(named)
     top = int(ranges.runs.max(initial=0)) + 1
     written = starts_of(np.bincount(ranges.interval[here], minlength=top))
@@ -229,19 +221,18 @@ def _table(rows: list[tuple[Bounds, FoundRange, int]], *, ends: bool) -> RangeRo
     one. ``ends``: keys may end.
     """
     return RangeRows(
-        np.array([found.keys for _, found, _ in rows], np.int64),
-        np.array([found.version for _, found, _ in rows], np.int64),
-        np.array([found.items is not None for _, found, _ in rows], np.uint8),
+        np.array([part.keys for _, part, _ in rows], np.int64),
+        np.array([part.version for _, part, _ in rows], np.int64),
+        np.array([part.items is not None for _, part, _ in rows], np.uint8),
         np.array([written for _, _, written in rows], np.int64),
         Ragged.of([start for (start, _), _, _ in rows]),
         Ragged.of([end for (_, end), _, _ in rows]),
-        _entries([found.items or () for _, found, _ in rows]),
-        _entries([found.ending for _, found, _ in rows]) if ends else None,
+        _entries([part.items or () for _, part, _ in rows]),
+        _entries([part.ending for _, part, _ in rows]) if ends else None,
     )
 
 
 def _entries(rows: Sequence[Sequence[tuple[bytes, bytes]]]) -> ChildRows[RangeEntries]:
-    """Return items as a child of rows."""
     items = [item for row in rows for item in row]
     values = decoded(Ragged.of([item for _, item in items]))
     keys = Ragged.of([key for key, _ in items])

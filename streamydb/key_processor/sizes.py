@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.messages import ValueSizes
-from streamydb.columns.sizes import Sizes, SizesState
-from streamydb.columns.table import Ragged
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.messages import ValueSizes
+from streamydb.frames.sizes import Sizes, SizesState
+from streamydb.frames.table import Ragged
 from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues
-from streamydb.planner.core import SizedSlots, SlotSizes
-
-__all__ = ["OwnSizes", "ShardSizes", "SharedSizes", "sizes_of_shard"]
+from streamydb.planner.core import SizedSlots
 
 Hashes = npt.NDArray[np.uint64]
-
-
-class ShardSizes(SlotSizes, Protocol):
-    """The sizes within one step."""
-
-    @property
-    def known(self) -> bool:
-        """Return True if a plan can be made: the sizes of all shards' first values are known."""
-
-    def hear(self, told: bytes) -> None:
-        """Take in the sizes of written values (`columns.sizes.tells`)."""
-
-    def hear_all(self, parts: Iterable[ValueSizes]) -> None:
-        """Take in what shards announce of all their values."""
-
-    def announcement(self) -> list[ValueSizes]:
-        """Return the sizes of the values here, for all shards, while `known` is False."""
-
-    def save(self) -> None:
-        """Put what has changed into the state."""
 
 
 class OwnSizes:
@@ -47,7 +25,6 @@ class OwnSizes:
     known = True
 
     def __init__(self, values: ShardValues) -> None:
-        """Read ``values``."""
         self._values = values
 
     def of(self, _: Hashes, keys: Ragged, bytes_max: int) -> SizedSlots:
@@ -72,7 +49,7 @@ class OwnSizes:
 
 
 class SharedSizes:
-    """The sizes that all shards know alike, as `columns.sizes` has them."""
+    """The sizes that all shards know alike, as `frames.sizes` has them."""
 
     def __init__(
         self, meta: ShardState, state: SizesState, values: ShardValues, blobs: BlobStore, shard: int
@@ -85,7 +62,7 @@ class SharedSizes:
 
     @property
     def known(self) -> bool:
-        """As `ShardSizes.known`."""
+        """Return True if a plan can be made: the sizes of all shards' first values are known."""
         return self._sizes.state.known
 
     def of(self, hashes: Hashes, _: Ragged, __: int) -> SizedSlots:
@@ -93,22 +70,26 @@ class SharedSizes:
         return SizedSlots(self._sizes.of(hashes))
 
     def hear(self, told: bytes) -> None:
-        """As `ShardSizes.hear`."""
+        """Take in the sizes of written values (`frames.sizes.tells`)."""
         self._sizes.hear(told)
 
     def hear_all(self, parts: Iterable[ValueSizes]) -> None:
-        """As `ShardSizes.hear_all`."""
+        """Take in what shards announce of all their values."""
         for part in parts:
             self._sizes.hear_from(part, self._meta.config.shards)
 
     def announcement(self) -> list[ValueSizes]:
-        """As `ShardSizes.announcement`; states of an earlier release lack the sizes."""
+        """Return the sizes of the values here, for all shards, while they are not known."""
         incarnation = self._meta.config.incarnation
         return [*self._sizes.announcement(self._values.pieces(), incarnation, self._shard)]
 
     def save(self) -> None:
-        """As `ShardSizes.save`."""
+        """Put what has changed into the state."""
         self._sizes.save()
+
+
+ShardSizes: TypeAlias = OwnSizes | SharedSizes
+"""The sizes within one step."""
 
 
 def sizes_of_shard(

@@ -8,21 +8,19 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from streamydb.columns.digest import DigestState
-from streamydb.columns.messages import Role
-from streamydb.columns.plans import OpenPlan, PlanShape
-from streamydb.columns.protocol import Message
-from streamydb.columns.record_rows import ReleasedRecords
-from streamydb.columns.shards import ShardConfig, mismatch, unreadable
-from streamydb.columns.sizes import SizesState
 from streamydb.errors import ConfigurationError
+from streamydb.frames.digest import DigestState
+from streamydb.frames.messages import Role
+from streamydb.frames.plans import OpenPlan, PlanShape
+from streamydb.frames.protocol import Message
+from streamydb.frames.record_rows import ReleasedRecords
+from streamydb.frames.shards import ShardConfig, mismatch, unreadable
+from streamydb.frames.sizes import SizesState
 from streamydb.key_processor.idwindow import IdWindowState
 from streamydb.key_processor.values import ValuesState
 from streamydb.planner.plan import Plan
 from streamydb.records.formats import UNREADABLE
 from streamydb.sorter.state import SorterState
-
-__all__ = ["NOT_YET", "CommonState", "Emitted", "ShardRole", "ShardState", "load", "load_or_begin"]
 
 NOT_YET = "~"
 """Greater than any JSON object: outputs of the plan come in later micro-batches, too."""
@@ -157,13 +155,13 @@ class ShardState(CommonState):
         self.fits, self.made, self.turn, self.ends = 0, 0, 0, False
         return self.open
 
-    def emit(self, proc: int, message: _Message, resolves: str = "") -> Emitted[_Message]:
-        """Return a message of this shard for partition ``proc``; ``resolves``: see `Emitted`."""
-        return Emitted(proc, message, self.seq, self.ignored, resolves)
+    def emit(self, proc: int, message: _Message, resolves: str = "") -> ShardOutput[_Message]:
+        """Return a message of this shard for partition ``proc``; as `ShardOutput`."""
+        return ShardOutput(proc, message, self.seq, self.ignored, resolves)
 
 
 @dataclass(slots=True, frozen=True)
-class Emitted(Generic[_Message_co]):
+class ShardOutput(Generic[_Message_co]):
     """A message for executing partition ``proc``.
 
     ``seq``: the last one that is released; negative: this tells that it is resolved.
@@ -182,9 +180,7 @@ class Emitted(Generic[_Message_co]):
 
 def load(kind: type[_State], data: bytes) -> _State:
     """Load the state of a shard from its blob "meta".
-
-    Raises:
-        ConfigurationError: it was written by a newer release, or is damaged.
+    Raises ConfigurationError: it was written by a newer release, or is damaged.
     """
     try:
         meta = msgspec.msgpack.decode(data, type=kind)
@@ -197,9 +193,7 @@ def load_or_begin(
     kind: type[_State], data: bytes | None, config: ShardConfig, shape: PlanShape
 ) -> _State:
     """Load the state of a shard, or that of a new database.
-
-    Raises:
-        ConfigurationError: as `load`; or it was made with another configuration.
+    Raises ConfigurationError: as `load`; or it was made with another configuration.
     """
     if data is None:
         sorter, ids = SorterState(config.partitions), IdWindowState(config.id_window)

@@ -11,16 +11,11 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import program as p
-from streamydb.columns.blobs import Position
-from streamydb.columns.jit import kernel, leaf
-from streamydb.columns.scans import ENDING_HEAD_BYTES, HEAD_BYTES, Scan, end_name
-from streamydb.columns.table import Bytes, Ragged
-from streamydb.columns.value_rows import ValueRows, WrittenValues
-
-__all__ = [
-    "INT_ITEM", "FileOrder", "Items", "ValueStore", "decoded", "items_of", "nearly_sorted",
-]  # fmt: skip
+from streamydb.frames import program as p
+from streamydb.frames.blobs import ENDING_HEAD_BYTES, HEAD_BYTES, KeyScan, Position, end_name
+from streamydb.frames.jit import kernel, leaf
+from streamydb.frames.table import Bytes, Ragged
+from streamydb.frames.value_rows import ValueRows, WrittenValues
 
 Ints = npt.NDArray[np.int64]
 
@@ -43,14 +38,14 @@ class ValueStore(Protocol):
     def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
         """Return how many bytes each encoded value has, -1 where absent; None when not ``at``."""
 
-    def scan(self, at: Position, wanted: Scan) -> list[tuple[bytes, bytes]] | None:
+    def scan(self, at: Position, wanted: KeyScan) -> list[tuple[bytes, bytes]] | None:
         """The keys in a range with their encoded values, in order; None when the file is not
-        ``at``; see `Scan`.
+        ``at``; see `KeyScan`.
         """
 
     def due(self, at: Position, until_ms: int, after: bytes, keys_max: int) -> list[bytes] | None:
         """Return the first names of what ends by ``until_ms``, behind ``after`` (see `end_name` of
-        `columns.scans`); None when the file is not ``at``.
+        `frames.blobs`); None when the file is not ``at``.
         """
 
     def apply(

@@ -22,12 +22,19 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns.blobs import Blob, BlobStore, Position, merge_from
-from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.scans import HEAD_BYTES, Scan, key_named
-from streamydb.columns.table import Ragged
-from streamydb.columns.value_rows import ValueRows, WrittenValues
 from streamydb.errors import InvariantViolation, StreamyError
+from streamydb.frames.blobs import (
+    HEAD_BYTES,
+    Blob,
+    BlobStore,
+    KeyScan,
+    Position,
+    key_named,
+    merge_from,
+)
+from streamydb.frames.encoding import pack, unpack
+from streamydb.frames.table import Ragged
+from streamydb.frames.value_rows import ValueRows, WrittenValues
 from streamydb.key_processor import checks, merge
 from streamydb.key_processor.value_store import (
     INT_ITEM,
@@ -37,8 +44,6 @@ from streamydb.key_processor.value_store import (
     items_of,
     nearly_sorted,
 )
-
-__all__ = ["Overtaken", "ShardValues", "ValuesState"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -70,7 +75,6 @@ class ShardValues:
     """Reads and writes of one shard within one step."""
 
     def __init__(self, state: ValuesState, blobs: BlobStore, store: ValueStore) -> None:
-        """Continue from ``state``."""
         self.state = state
         self._blobs = blobs
         self._store = store
@@ -173,8 +177,8 @@ class ShardValues:
         sizes = values.text.lengths()
         return np.where(sizes == INT_ITEM.itemsize - HEAD_BYTES, 0, sizes)
 
-    def scan(self, wanted: Scan) -> list[tuple[bytes, bytes]]:
-        """The keys in a range with their encoded values, in order; see `Scan`."""
+    def scan(self, wanted: KeyScan) -> list[tuple[bytes, bytes]]:
+        """The keys in a range with their encoded values, in order; see `KeyScan`."""
         attempt = 0
         while (found := self._store.scan(self._at, wanted)) is None:
             self._catch_up(attempt)
@@ -188,7 +192,7 @@ class ShardValues:
     def due(self, until_ms: int, after: bytes = b"") -> Iterator[list[tuple[int, bytes]]]:
         """Yield (end, key) of all that ends by ``until_ms``, in this order, in lists.
 
-        ``after``: only those with later names (`columns.scans`).
+        ``after``: only those with later names (`frames.blobs`).
         """
         while True:
             attempt = 0
@@ -224,11 +228,8 @@ class ShardValues:
 
     def _catch_up(self, attempt: int) -> None:
         """Bring the file to the state's position, from where it is trusted or from nothing.
-
-        Raises:
-            Overtaken: somebody else moved it since the last attempt, with a later state, or again
-                and again.
-
+        Raises Overtaken: somebody else moved it since the last attempt, with a later state, or
+        again and again.
         """
         while not self._walk(self._store.position()):
             attempt += 1
@@ -292,7 +293,6 @@ class ShardValues:
             yield from merge.slices(table)
 
     def _run(self, blob: Blob) -> Iterator[WrittenValues]:
-        """A blob as `merge.merged` takes it."""
         for table in self._tables(blob):
             if len(table):
                 yield table if blob.parts else merge.sorted_by_hash(table)
@@ -341,7 +341,6 @@ class ShardValues:
 
 
 def _behind(position: Position, data: bytes) -> Position:
-    """The position behind a blob of writes."""
     chained = hashlib.blake2b(position[1].encode() + data, digest_size=16)
     return position[0] + 1, chained.hexdigest()
 

@@ -15,19 +15,17 @@ from typing import Final
 
 import numpy as np
 
-from streamydb.columns import program as p
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.plans import OpenPlan, PlanShape
-from streamydb.columns.record_rows import ReleasedRecords, TimedRecords
-from streamydb.columns.table import Array
 from streamydb.errors import InvariantViolation
+from streamydb.frames import program as p
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.encoding import pack, unpack
+from streamydb.frames.plans import OpenPlan, PlanShape
+from streamydb.frames.record_rows import ReleasedRecords, TimedRecords
+from streamydb.frames.table import Array
 from streamydb.key_processor.id_rows import UsedIds
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.state import ShardState
 from streamydb.sorter.core import KeyedEventTimeSorter
-
-__all__ = ["KeptPlan", "Withdrawals", "makes_max", "may_be_too_much"]
 
 _RECORDS: Final = "plan/records"
 _IDS: Final = "plan/ids"
@@ -92,7 +90,6 @@ class KeptPlan:
     """
 
     def __init__(self, blobs: BlobStore) -> None:
-        """Keep it in ``blobs``."""
         self._blobs = blobs
 
     def keep(self, released: ReleasedRecords, used: UsedIds) -> None:

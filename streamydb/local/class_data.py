@@ -26,9 +26,7 @@ from streamydb.local.java import find_java
 TRAINING = "STREAMYDB_CLASS_DATA_TRAINING"
 """Names the folder into which the JVMs write their archives as they end, while they are made."""
 
-_CACHES_SINCE = 25
-"""The first Java that writes an ahead-of-time cache in one run."""
-
+_CACHES_SINCE = 25  # the first Java that writes an ahead-of-time cache in one run
 _IN_PLACE = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
 """Map an archive at the address that it was written for.
 
@@ -46,7 +44,7 @@ made before do not fit.
 """
 
 
-def archive(configuration: str, jars: Iterable[Path], cache: Path | None = None) -> Path:
+def archive(configuration: str, jars: Iterable[Path]) -> Path:
     """Return the path of the archive of a configuration of `ivy.xml`, for the Java in use and these
     jars.
 
@@ -59,7 +57,7 @@ def archive(configuration: str, jars: Iterable[Path], cache: Path | None = None)
     shipped = spark_jars() if configuration == "pipeline" else []
     for jar in [*jars, *shipped]:
         digest.update(f"{jar} {jar.stat().st_size}".encode())
-    folder = (cache or cache_folder()) / "class-data"
+    folder = cache_folder() / "class-data"
     kind = "aot" if java_in_use.version >= _CACHES_SINCE else "jsa"
     return folder / f"{configuration}-{digest.hexdigest()[:16]}.{kind}"
 

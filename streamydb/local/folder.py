@@ -23,18 +23,12 @@ from streamydb.local.launcher import Birth, birth_of
 from streamydb.records.formats import FORMAT, UNREADABLE, later_format
 from streamydb.records.gears import GearStatus
 
-PIPELINE = "pipeline"
-"""Name of the background process that runs the Spark query."""
+PIPELINE = "pipeline"  # name of the background process that runs the Spark query
 
 
-READ_MODEL = "read-model"
-"""Name of the background process that follows the changes."""
-
-FACADE = "facade"
-"""Name of the background process that serves HTTP."""
-
-CONNECT = "connect"
-"""Name of the background process that copies the changes for Kafka Connect."""
+READ_MODEL = "read-model"  # name of the background process that follows the changes
+FACADE = "facade"  # name of the background process that serves HTTP
+CONNECT = "connect"  # name of the background process that copies the changes for Kafka Connect
 
 
 CHECKPOINT_RECORD = "streamydb.json"

@@ -168,11 +168,9 @@ def class_path(jars: Iterable[Path]) -> str:
     return os.pathsep.join(str(jar) for jar in jars)
 
 
-def coordinates(conf: str, manifest: Path | None = None) -> list[str]:
-    """Return what a configuration asks for as `group:artifact:version`,
-    for Spark's `--packages`.
-    """
-    text = (manifest or shipped_file("ivy.xml")).read_text(encoding="utf-8")
+def coordinates(conf: str) -> list[str]:
+    """List what a configuration asks for as `group:artifact:version`, as `--packages` wants it."""
+    text = shipped_file("ivy.xml").read_text(encoding="utf-8")
     asked = ET.fromstring(text).iter("dependency")  # noqa: S314 - our own file
     return [
         f"{one.get('org')}:{one.get('name')}:{one.get('rev')}"

@@ -13,9 +13,7 @@ from pathlib import Path
 
 from streamydb.errors import ConfigurationError
 
-JAVA_VERSION_MIN = 17
-"""The oldest Java that Spark 4.2 and Kafka 4.1 run on."""
-
+JAVA_VERSION_MIN = 17  # the oldest Java that Spark 4.2 and Kafka 4.1 run on
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _HINT = (
     f"Install a JDK {JAVA_VERSION_MIN} or newer (Debian and Ubuntu: `apt-get install "
@@ -69,11 +67,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
 
 
 def java_home() -> str:
-    """The folder that programs look for in JAVA_HOME.
-
-    Raises:
-        JavaError: see `find_java`.
-    """
+    """The folder that programs look for in JAVA_HOME. Raises JavaError: see `find_java`."""
     return str(find_java().path.resolve().parent.parent)
 
 

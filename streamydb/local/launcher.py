@@ -30,9 +30,7 @@ LOGS_KEPT_MAX: Final = 5
 
 LINES_SHOWN: Final = 15
 
-LOG_BYTES_MAX: Final = 64 << 20
-"""How long a log may get while its process runs."""
-
+LOG_BYTES_MAX: Final = 64 << 20  # how long a log may get while its process runs
 OUTPUT: Final = "STREAMYDB_OUTPUT"
 """Names the log of a process that is to keep it short itself, as nobody else watches it."""
 
@@ -82,12 +80,12 @@ def shorten(log: Path, bytes_max: int = LOG_BYTES_MAX) -> None:
     os.truncate(log, 0)
 
 
-def tail(path: Path, lines_max: int = 20, bytes_max: int = 65_536) -> list[str]:
+def tail(path: Path, lines_max: int = 20) -> list[str]:
     """Return the last lines of a log; none if the file is absent."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - bytes_max))
+            file.seek(max(0, size - 65_536))
             text = file.read().decode("utf-8", "replace")
     except FileNotFoundError:
         return []
@@ -110,12 +108,8 @@ _PROC: Final = Path("/proc")
 _START_TICKS: Final = 19
 """Index of a process's start among the fields of its `stat` that follow its name."""
 
-GRACE_S: Final = 60.0
-"""How long a process has to end by itself, in seconds."""
-
-GROUP_WAIT_S_MAX: Final = 10.0
-"""How long a process may take to go after SIGKILL, in seconds."""
-
+GRACE_S: Final = 60.0  # how long a process has to end by itself, in seconds
+GROUP_WAIT_S_MAX: Final = 10.0  # how long a process may take to go after SIGKILL, in seconds
 _LOOK_S: Final = 0.02
 _POLL_S: Final = 0.05
 
@@ -206,7 +200,6 @@ class LocalProcess:
 
     @property
     def alive(self) -> bool:
-        """True if it runs."""
         return self._popen.poll() is None
 
     @property

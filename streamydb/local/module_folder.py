@@ -57,7 +57,11 @@ class FolderModules:
                 text = path.read_bytes()
                 if hash_of(text) == digest:
                     return _compiled(name, text, path)
-        raise ModuleMissing(missing(name, digest, self._fix(name, digest)))
+        fix = "start with --procedures FOLDER, the folder that has its file"
+        if self.places:
+            where = " or ".join(map(str, self.places))
+            fix = f"put its file as {file_name(name, digest)} into {where}, and start again"
+        raise ModuleMissing(missing(name, digest, fix))
 
     def _candidates(self, name: str, digest: str) -> Iterator[Path]:
         for place in self.places:
@@ -67,12 +71,6 @@ class FolderModules:
             else:
                 yield place / file_name(name, digest)
                 yield place / f"{name}.py"
-
-    def _fix(self, name: str, digest: str) -> str:
-        if not self.places:
-            return "start with --procedures FOLDER, the folder that has its file"
-        where = " or ".join(str(place) for place in self.places)
-        return f"put its file as {file_name(name, digest)} into {where}, and start again"
 
 
 def _compiled(name: str, text: bytes, path: Path) -> Module:
@@ -86,7 +84,6 @@ def _compiled(name: str, text: bytes, path: Path) -> Module:
 
 
 def file_name(module: str, digest: str) -> str:
-    """Return the name of the file of a version."""
     return f"{module}.{digest.removeprefix('sha256:')}.py"
 
 

@@ -95,9 +95,7 @@ _ARENAS: Final = "MALLOC_ARENA_MAX"
 _ARENAS_MAX: Final = "2"
 
 _LOOK_S: Final = 10.0
-_IDLE_PART: Final = 0.01
-"""A process that used less of a processor than this is idle."""
-
+_IDLE_PART: Final = 0.01  # a process that used less of a processor than this is idle
 _WORKED_S: Final = 1.0
 """So much processor time must have been used since the last time, or there is little to gain."""
 
@@ -181,8 +179,7 @@ def aside(body: Callable[[], None]) -> None:
 
 
 _lock: Final = threading.Lock()
-_begun: set[int] = set()
-"""The processes that have such a thread: a fork has none of its parent's."""
+_begun: set[int] = set()  # the processes that have such a thread: a fork has none of its parent's
 
 
 def trim_when_idle() -> None:
@@ -207,8 +204,7 @@ def _usage() -> Usage:
 _RENEWED: Final = "STREAMYDB_RENEWED"
 """Names the process that was begun anew: it is not done twice, where no cache can be kept."""
 
-_COMPILES: Final = "numba:compile"
-"""numba's event of a kernel that was not in the cache."""
+_COMPILES: Final = "numba:compile"  # numba's event of a kernel that was not in the cache
 
 
 def compiles(body: Callable[[], None]) -> bool:

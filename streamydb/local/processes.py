@@ -54,7 +54,6 @@ class ProcessRecord(msgspec.Struct, frozen=True):
 
     @property
     def birth(self) -> Birth:
-        """The beginning of the process."""
         return Birth(self.created_s, self.since_boot)
 
 
@@ -155,7 +154,7 @@ def _recorded(
         started_ms=time.time_ns() // 1_000_000,
         since_boot=birth.since_boot,
     )
-    _write(folder, record)
+    write_whole(record_path(folder, name), msgspec.json.encode(record))
     return record
 
 
@@ -236,19 +235,13 @@ def _contained(pid: int) -> bool:
 
 
 def log_path(folder: Path, name: str) -> Path:
-    """Return the file of the output of the process of this name."""
     return folder / "logs" / f"{name}.log"
 
 
 def record_path(folder: Path, name: str) -> Path:
-    """Return the file that records the process of this name."""
     return folder / "run" / f"{name}.json"
 
 
 def _locked(folder: Path, name: str) -> AbstractContextManager[None]:
     """Let nobody else change the record of the process of this name."""
     return file_lock(record_path(folder, name).with_suffix(".lock"))
-
-
-def _write(folder: Path, record: ProcessRecord) -> None:
-    write_whole(record_path(folder, record.name), msgspec.json.encode(record))

@@ -26,9 +26,8 @@ import lmdb
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.blobs import Position
-from streamydb.columns.program import ENTRY
-from streamydb.columns.scans import Scan, end_name, ends_at, first_name, size_of
+from streamydb.frames.blobs import KeyScan, Position, end_name, ends_at, first_name, size_of
+from streamydb.frames.program import ENTRY
 
 _IN_USE: Final = "in-use"
 """A file in the folder of an incarnation, locked by the pipeline that runs."""
@@ -124,7 +123,7 @@ class LmdbValues:
             values = map(txn.get, keys)
             return [-1 if value is None else size_of(value) for value in values]
 
-    def scan(self, at: Position, wanted: Scan) -> list[tuple[bytes, bytes]] | None:
+    def scan(self, at: Position, wanted: KeyScan) -> list[tuple[bytes, bytes]] | None:
         """The keys in a range with their encoded values; None when the file is not ``at``."""
         with self._env.begin(self._values, buffers=True) as txn:
             if self._position(txn) != at:
@@ -156,7 +155,10 @@ class LmdbValues:
             if self._position(txn) != expected:
                 return False
             if txn.stat(self._ends)["entries"]:
-                self._forget_ends(txn, [*(key for key, _ in puts), *deletes])
+                for key in [*(key for key, _ in puts), *deletes]:
+                    item = txn.get(key)
+                    if item is not None and ends_at(item) is not None:
+                        txn.delete(end_name(key, item), db=self._ends)
             if ends:
                 txn.cursor(self._ends).putmulti([(name, b"") for name in ends])
             txn.cursor().putmulti(puts)
@@ -192,13 +194,6 @@ class LmdbValues:
             base = txn.get(_BASE, db=self._about)
             return None if base is None else bytes(base)
 
-    def _forget_ends(self, txn: lmdb.Transaction, keys: list[bytes]) -> None:
-        """Take the names of keys that are written out of the index."""
-        for key in keys:
-            item = txn.get(key)
-            if item is not None and ends_at(item) is not None:
-                txn.delete(end_name(key, item), db=self._ends)
-
     def _position(self, txn: lmdb.Transaction) -> Position:
         return _position_in(txn, self._about)
 
@@ -223,7 +218,6 @@ class LmdbSnapshot:
         return cls(folder) if (folder / "values" / "data.mdb").exists() else None
 
     def close(self) -> None:
-        """End the snapshot."""
         self._txn.abort()
 
     def position(self) -> Position:
@@ -236,7 +230,6 @@ class LmdbSnapshot:
         return None if base is None else bytes(base)
 
     def load(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the encoded values of keys, None where absent."""
         get = self._txn.get
         return [get(key) for key in keys]
 
@@ -247,7 +240,7 @@ class LmdbSnapshot:
                 yield from cursor
 
     def ends(self, after: bytes) -> Iterator[bytes]:
-        """Yield the names behind ``after`` of what ends, in order (`columns.scans.end_name`)."""
+        """Yield the names behind ``after`` of what ends, in order (`frames.blobs.end_name`)."""
         with self._txn.cursor(self._ends) as cursor:
             if cursor.set_range(after + b"\0"):
                 yield from cursor.iternext(keys=True, values=False)
@@ -297,7 +290,7 @@ def _environment(folder: Path) -> _Open:
 
 
 class FileIdTables:
-    """Tables of ids as memory-mapped files (`streamydb.key_processor.idtable.IdTables`).
+    """Tables of ids as memory-mapped files (`streamydb.key_processor.id_rows.IdTables`).
 
     They are changed in place, so they belong to one worker at a time: whoever comes while another
     one has them makes its own in memory, from the state. Nobody waits: the other one may be the
@@ -326,7 +319,6 @@ class FileIdTables:
         self._own = {}
 
     def get(self, name: str) -> npt.NDArray[Any] | None:
-        """A table; None when there is none."""
         if self._own is not None:
             return self._own.get(name)
         path = self._path(name)
@@ -368,7 +360,6 @@ class FileIdTables:
         return [path.stem for path in there]
 
     def drop(self, name: str) -> None:
-        """Remove a table, if it is there."""
         if self._own is not None:
             self._own.pop(name, None)
             return

@@ -14,15 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import records as r
-from streamydb.columns import program as p
-from streamydb.columns.hashing import ID_SEED, KEY_SEED, hash_ragged
-from streamydb.columns.json_tokens import parse_ints
-from streamydb.columns.program import REJECT_CODES
-from streamydb.columns.program_steps import ProgramSteps
-from streamydb.columns.record_rows import RecordKeys, RecordMarkers, RecordRanges
-from streamydb.columns.table import Array, Bytes, ChildRows, ColumnTable, Ragged, starts_of
-
-__all__ = ["Builder", "DraftHome", "DraftRecords", "draft_home", "draft_of"]
+from streamydb.frames import program as p
+from streamydb.frames.hashing import ID_SEED, KEY_SEED, hash_ragged
+from streamydb.frames.json_tokens import parse_ints
+from streamydb.frames.program import REJECT_CODES, ProgramSteps
+from streamydb.frames.record_rows import RecordKeys, RecordMarkers, RecordRanges
+from streamydb.frames.table import Array, Bytes, ChildRows, ColumnTable, Ragged, starts_of
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -111,23 +108,19 @@ class Builder:
 
     def refuse(self, id_: str, code: str, kept: bytes) -> None:
         """Add a record that will not be executed; ``kept``: see `fault`."""
-        self.kind.append(p.REJECTED)
-        self.ids.append(id_.encode())
-        self.deadlines.append((0, 0, 0))
-        self.code.append(_REJECT_INDEX[code])
-        self.raws.append(kept)
-        self.key_counts.append(0)
-        self.range_counts.append(0)
-        self.step_counts.append(0)
+        self._without_keys(p.REJECTED, id_.encode(), _REJECT_INDEX[code], kept)
 
     def marker(self, row: int, marker: r.Marker) -> None:
         """Add an epoch marker."""
         self.markers.append((row, marker.marker, marker.partitions))
-        self.kind.append(p.MARKER)
-        self.ids.append(b"")
+        self._without_keys(p.MARKER, b"", 0, b"")
+
+    def _without_keys(self, kind: int, id_: bytes, code: int, raw: bytes) -> None:
+        self.kind.append(kind)
+        self.ids.append(id_)
         self.deadlines.append((0, 0, 0))
-        self.code.append(0)
-        self.raws.append(b"")
+        self.code.append(code)
+        self.raws.append(raw)
         self.key_counts.append(0)
         self.range_counts.append(0)
         self.step_counts.append(0)
@@ -235,7 +228,7 @@ def _comparisons(check: r.Check) -> list[tuple[int, int]]:
         (p.R_VERSION_LE, check.version_le),
         (p.R_EXISTS, check.exists),
     )
-    return [(op, int(wanted)) for op, wanted in named if wanted is not _UNSET]
+    return [(op, int(operand)) for op, operand in named if operand is not _UNSET]
 
 
 def _bounds(check: r.Check) -> list[tuple[int, Any]]:

@@ -11,15 +11,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import characters as c
-from streamydb.columns.jit import leaf
-from streamydb.columns.json_tokens import after, blank, integer, short_name, text_end, word_of
-from streamydb.columns.table import Bytes
+from streamydb.frames import characters as c
+from streamydb.frames.jit import leaf
+from streamydb.frames.json_tokens import after, blank, integer, short_name, text_end, word_of
+from streamydb.frames.table import Bytes
 from streamydb.limits import KEY_BYTES_MAX, PROCEDURE_NAME_CHARACTERS_MAX
 from streamydb.records.names import RESERVED
-
-__all__ = ["CALL_KEYS", "CALL_KEYS_MAX", "CALL_READS", "CALL_SPAN", "CALL_TAKES", "read_call",
-           "read_keys"]  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
 

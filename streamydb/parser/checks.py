@@ -1,13 +1,11 @@
-"""Checks of what the parser hands on; see `columns.invariants`."""
+"""Checks of what the parser hands on; see `frames.invariants`."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from streamydb.columns.invariants import HANDED_ON, Seam
-from streamydb.columns.record_rows import CompiledRecords
-
-__all__ = ["parsed"]
+from streamydb.frames.invariants import HANDED_ON, Seam
+from streamydb.frames.record_rows import CompiledRecords
 
 _RECORDS: Final = Seam("parser", HANDED_ON, "records")
 

@@ -18,21 +18,18 @@ import numpy.typing as npt
 
 from streamydb import errors
 from streamydb import records as r
-from streamydb.columns import characters as c
-from streamydb.columns import program as p
-from streamydb.columns.hashing import ID_SEED, PAYLOAD_SEED, hash_ragged
-from streamydb.columns.jit import leaf
-from streamydb.columns.record_rows import CompiledRecords, HomeRows, RecordMarkers
-from streamydb.columns.table import Array, Bytes, ChildRows, Ragged, starts_of
+from streamydb.frames import characters as c
+from streamydb.frames import program as p
+from streamydb.frames.hashing import ID_SEED, PAYLOAD_SEED, hash_ragged
+from streamydb.frames.jit import leaf
+from streamydb.frames.record_rows import CompiledRecords, HomeRows, RecordMarkers
+from streamydb.frames.table import Array, Bytes, ChildRows, Ragged, starts_of
 from streamydb.parser.builder import Builder, DraftHome, DraftRecords, draft_home, draft_of
 from streamydb.parser.fault import keep, reported
 from streamydb.parser.scan import Scanned, scan
 from streamydb.records.names import FOLLOW_UP_PREFIX
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Place, Rulings, require_ruled
 
-__all__ = ["compile_records"]
-
-_UNSET: Final = msgspec.UNSET
 _FOLLOW_UP: Final = FOLLOW_UP_PREFIX.encode()
 
 
@@ -56,13 +53,13 @@ def compile_records(
 
     Raises:
         UnruledFaults: our own code failed on others.
-
     """
     texts = values if isinstance(values, Ragged) else Ragged.of([value or b"" for value in values])
     scanned = scan(texts)
     records = _plain(scanned, texts.offsets[:-1][scanned.plain])
     if scanned.calls.any():
-        _mark_ends(records, scanned)
+        writes = records.keys.rows.write
+        writes[np.repeat(scanned.calls, scanned.key_counts) & (writes != 0)] = p.ENDING
     if not scanned.plain.all():
         rest = np.flatnonzero(~scanned.plain)
         care = _Care(rulings)
@@ -241,9 +238,3 @@ def _payloads(s: Scanned) -> Ragged:
     lengths = np.zeros(len(s.calls), np.int64)
     lengths[s.calls] = s.payloads.lengths()
     return Ragged(s.payloads.data, starts_of(lengths))
-
-
-def _mark_ends(records: DraftRecords, s: Scanned) -> None:
-    """Note of the keys that calls write that they may end."""
-    writes = records.keys.rows.write
-    writes[np.repeat(s.calls, s.key_counts) & (writes != 0)] = p.ENDING

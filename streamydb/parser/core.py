@@ -9,26 +9,21 @@ from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
-from streamydb.columns import program as p
-from streamydb.columns.encoding import Part, peel
-from streamydb.columns.lock_messages import FinishedParts, ReleasedLocks
-from streamydb.columns.messages import Feedback, Token
-from streamydb.columns.protocol import Message, require_format
-from streamydb.columns.readers import FEEDBACK, FeedbackMessage, ToShard, ToSingleShard
-from streamydb.columns.record_messages import LogRecords, records_for
-from streamydb.columns.record_rows import CompiledRecords, LastRead
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Array, ChildRows, Ragged
 from streamydb.errors import RecordError
+from streamydb.frames import program as p
+from streamydb.frames.encoding import Part, peel
+from streamydb.frames.lock_messages import FinishedParts, ReleasedLocks
+from streamydb.frames.messages import Feedback, Token
+from streamydb.frames.protocol import Message, require_format
+from streamydb.frames.readers import FEEDBACK, FeedbackMessage, ToShard, ToSingleShard
+from streamydb.frames.record_messages import LogRecords, records_for
+from streamydb.frames.record_rows import CompiledRecords, LastRead
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.table import Array, ChildRows, Ragged
 from streamydb.parser import checks
 from streamydb.parser.compile import compile_records
 from streamydb.parser.last_reads import last_reads
 from streamydb.records.rulings import NO_RULINGS, Rulings
-
-__all__ = [
-    "Routed", "messages_for", "parse_feedback", "parse_transactions", "route", "route_feedback",
-]  # fmt: skip
-
 
 _Message_co = TypeVar("_Message_co", bound=Message, covariant=True)
 
@@ -69,7 +64,6 @@ def parse_transactions(
 
     Raises:
         UnruledFaults: our own code failed on records that nobody has ruled on.
-
     """
     table = compile_records(partitions, offsets, append_ms, values, rulings=rulings)
     if whole:
@@ -92,8 +86,8 @@ def route(
 
     ``last``: the last record of each partition among them. ``hashes``: as `LogRecords` has them.
     """
-    for shard, told in enumerate(messages_for(table, shards, last, hashes=hashes)):
-        yield Routed(shard, told)
+    for shard, message in enumerate(messages_for(table, shards, last, hashes=hashes)):
+        yield Routed(shard, message)
 
 
 def messages_for(
@@ -120,11 +114,11 @@ def parse_feedback(
             continue  # of any format: a rebuild with another release passes what the old one wrote
         require_format(header)
         try:
-            told = FEEDBACK.opened(header, stored)
+            message = FEEDBACK.opened(header, stored)
         except RecordError:
             continue
-        if told is not None:
-            yield from route_feedback(told, config.shards, offset, value)
+        if message is not None:
+            yield from route_feedback(message, config.shards, offset, value)
 
 
 def route_feedback(

@@ -14,8 +14,6 @@ import traceback
 from streamydb import errors
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX
 
-__all__ = ["fingerprint", "keep", "opened", "reported", "status_of"]
-
 log = logging.getLogger(__name__)
 
 _NULL, _REFUSED, _FAULT = b"\0", b"\1", b"\2"

@@ -1,4 +1,4 @@
-"""The last record read of each partition of the log, with its hash; see `sorter.log_end`."""
+"""The last record read of each partition of the log, with its hash; see `sorter.state`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.record_rows import LastRead
-from streamydb.columns.table import Array, Ragged
-
-__all__ = ["last_reads", "mark_of"]
+from streamydb.frames.record_rows import LastRead
+from streamydb.frames.table import Array, Ragged
 
 _MARK_BYTES = 8
 

@@ -15,10 +15,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import characters as c
-from streamydb.columns import program as p
-from streamydb.columns.jit import copy_bytes, kernel, leaf
-from streamydb.columns.json_tokens import (
+from streamydb.frames import characters as c
+from streamydb.frames import program as p
+from streamydb.frames.jit import copy_bytes, kernel, leaf
+from streamydb.frames.json_tokens import (
     after,
     blank,
     cut,
@@ -28,8 +28,8 @@ from streamydb.columns.json_tokens import (
     text_end,
     word_of,
 )
-from streamydb.columns.program_steps import ProgramSteps
-from streamydb.columns.table import Bytes, Ragged, Texts, starts_of
+from streamydb.frames.program import ProgramSteps
+from streamydb.frames.table import Bytes, Ragged, Texts, starts_of
 from streamydb.limits import ID_BYTES_MAX, TRANSACTION_BYTES_MAX
 from streamydb.parser.call_reader import (
     CALL_KEYS,
@@ -50,8 +50,6 @@ from streamydb.parser.update_reader import (
     read_updates,
 )
 from streamydb.records.names import MODULES_PREFIX
-
-__all__ = ["Scanned", "scan"]
 
 Ints = npt.NDArray[np.int64]
 Records = npt.NDArray[Any]
@@ -337,7 +335,9 @@ class Scanned:
 
 def scan(values: Ragged) -> Scanned:
     """Read the plain ones among records of the log."""
-    values = _constant(values)
+    data = values.data.view()
+    data.flags.writeable = False
+    values = Ragged(data, values.offsets)
     n = len(values)
     size = int(values.offsets[-1] - values.offsets[0])
     most = min((2 * _MOST + 2 * CALL_KEYS_MAX + 1) * n, size // 4 + 1)
@@ -380,13 +380,6 @@ def scan(values: Ragged) -> Scanned:
         noted[:, _DEADLINE].copy(),
         noted[:, _DEADLINE_SPAN : _DEADLINE_SPAN + 2],
     )
-
-
-def _constant(values: Ragged) -> Ragged:
-    """Return texts that are read-only, as Arrow's are: then numba compiles for this kind alone."""
-    data = values.data.view()
-    data.flags.writeable = False
-    return Ragged(data, values.offsets)
 
 
 def _operands(values: Ragged, spans: Ints) -> Ragged:

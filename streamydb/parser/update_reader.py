@@ -7,23 +7,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import characters as c
-from streamydb.columns import program as p
-from streamydb.columns.jit import leaf
-from streamydb.columns.json_tokens import after, blank, integer, short_name, text_end, word_of
-from streamydb.columns.table import Bytes
+from streamydb.frames import characters as c
+from streamydb.frames import program as p
+from streamydb.frames.jit import leaf
+from streamydb.frames.json_tokens import after, blank, integer, short_name, text_end, word_of
+from streamydb.frames.table import Bytes
 from streamydb.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from streamydb.records.names import RESERVED
-
-__all__ = [
-    "KEY_END",
-    "KEY_START",
-    "OPERAND_END",
-    "OPERAND_START",
-    "RESERVED_BYTE",
-    "UPDATES_MAX",
-    "read_updates",
-]
 
 Ints = npt.NDArray[np.int64]
 Records = npt.NDArray[Any]

@@ -48,7 +48,9 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
     if options.small and settings.max_offsets_per_trigger is None:
         settings = settings.model_copy(update={"max_offsets_per_trigger": SMALL_MAX_OFFSETS})
     store = options.checkpoint if "://" in options.checkpoint else None
-    checkpoint = _copy_of(store, local) if store else Path(options.checkpoint)
+    checkpoint = Path(options.checkpoint)
+    if store:  # the folder on this machine for what a start needs of the checkpoint
+        checkpoint = local / f"checkpoint-{hashlib.sha256(store.encode()).hexdigest()[:16]}"
     return PipelineConfig(
         settings,
         checkpoint.resolve(),
@@ -142,11 +144,6 @@ def _plan_limit(text: str) -> int:
     if not 1 <= number <= PLAN_RECORDS_MAX:
         raise argparse.ArgumentTypeError(f"{text}: it is 1 to {PLAN_RECORDS_MAX}")
     return number
-
-
-def _copy_of(store: str, local: Path) -> Path:
-    """The folder on this machine for what a start needs of a checkpoint in a store."""
-    return local / f"checkpoint-{hashlib.sha256(store.encode()).hexdigest()[:16]}"
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -26,9 +26,7 @@ FACTORY_MODE: Final = "spark.sql.codegen.factoryMode"
 
 COMPILED: Final = "FALLBACK"
 INTERPRETED: Final = "NO_CODEGEN"
-_INTERPRETED_RECORDS: Final = 10_000
-"""Records of a micro-batch whose projections are interpreted."""
-
+_INTERPRETED_RECORDS: Final = 10_000  # records of a micro-batch whose projections are interpreted
 SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 """Spark's setting: into how many tasks a shuffle goes that names no number.
 
@@ -36,9 +34,7 @@ State is partitioned by a number that Spark remembers from the first start of a 
 setting is later.
 """
 
-_ONE_TASK_RECORDS: Final = 4_000
-"""Of so many transactions one task executes a micro-batch."""
-
+_ONE_TASK_RECORDS: Final = 4_000  # of so many transactions one task executes a micro-batch
 _ONE_TASK_US: Final = 20_000
 """And if executing takes so much processor time at most: a procedure may take a millisecond."""
 

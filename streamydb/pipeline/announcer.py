@@ -42,7 +42,7 @@ class Announcer:
     def announce(self, resolves: str | None) -> None:
         """Append what a micro-batch that has ended has resolved; None or `NOT_YET`: nothing.
 
-        ``resolves``: the value of a resolved record; see `Emitted`.
+        ``resolves``: the value of a resolved record; see `ShardOutput`.
         """
         if resolves is None or resolves == NOT_YET:
             return

@@ -9,12 +9,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Ragged, chunk_bounds
+from streamydb.frames.invariants import HANDED_IN, HANDED_ON, Seam
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.table import Ragged, chunk_bounds
 from streamydb.kafka.names import TopicNames
 from streamydb.pipeline.spool import NO_SPOOL, Spool
-from streamydb.txn_processor.outputs import Records
+from streamydb.txn_processor.outputs import OutputRecords
 
 # The seed of Spark's own `hash`, by which it partitions a shuffle.
 _SEED: Final = 42
@@ -96,7 +96,7 @@ def block_rows(rows: list[tuple[int, int, bytes]], destinations: int) -> pa.Reco
     return pa.RecordBatch.from_arrays(columns, schema=_BLOCKS)
 
 
-def arrow_records(records: Records, config: ShardConfig) -> pa.RecordBatch:
+def arrow_records(records: OutputRecords, config: ShardConfig) -> pa.RecordBatch:
     """Records as rows for Spark's Kafka sink."""
     names = TopicNames(config.database)
     feedback = names.feedback_of(config.name)
@@ -153,7 +153,7 @@ def blocks_for(number: int, rows: Iterable[Any], spool: Spool = NO_SPOOL) -> Ite
         yield spool.read(bytes(row.block))
 
 
-def paired(records: Records) -> Records:
+def paired(records: OutputRecords) -> OutputRecords:
     """Hand on records; require that each has a key and a value, or none, and that they fit into one
     batch of Arrow's.
     """

@@ -107,14 +107,11 @@ class GrowthWatch(Background):
         admin = administrator(self._connection)
         while self.failure is None and not self._stop.wait(_GROWTH_S):
             with suppress(KafkaException, TopicsError):  # Kafka is away: it is asked again
-                self._look(admin)
-
-    def _look(self, admin: KafkaAdministrator) -> None:
-        topic_id, present = identity_of(admin, self._topic, request_timeout=_ANSWER_S)
-        if topic_id != self._known:
-            self.failure = self._made_anew(topic_id)
-        elif present > self._partitions:
-            self.failure = str(changes_grew(self._topic, self._partitions, present))
+                topic_id, present = identity_of(admin, self._topic, request_timeout=_ANSWER_S)
+                if topic_id != self._known:
+                    self.failure = self._made_anew(topic_id)
+                elif present > self._partitions:
+                    self.failure = str(changes_grew(self._topic, self._partitions, present))
 
 
 KEPT_MS: Final = 86_400_000
@@ -183,8 +180,7 @@ _LOOK_S: Final = 5.0
 IDLE_LOOKS: Final = 3
 """So many looks after the last transaction the heap is collected: then 10 to 15 s have passed."""
 
-_GROWN_MB: Final = 64
-"""A heap that has grown by less since the last time is left alone."""
+_GROWN_MB: Final = 64  # a heap that has grown by less since the last time is left alone
 
 
 _COLLECT: Final = """
@@ -274,8 +270,7 @@ class IdleHeap(Background):
                 return
 
 
-SAMPLE_S: Final = 5.0
-"""How often Kafka is asked."""
+SAMPLE_S: Final = 5.0  # how often Kafka is asked
 
 
 class LogSampler(Background):
@@ -320,11 +315,7 @@ class LogSampler(Background):
             self._stop.wait(SAMPLE_S)
 
     def _sample(self, admin: KafkaAdministrator) -> None:
-        """Ask once.
-
-        Raises:
-            StreamyError: Kafka does not answer.
-        """
+        """Ask once. Raises StreamyError: Kafka does not answer."""
         topics = cluster(admin).topics
         counts = {
             name: range(count_partitions(topics.get(name)))

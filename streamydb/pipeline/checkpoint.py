@@ -31,8 +31,7 @@ _OTHERS: Final = ("query", "lease", START)
 _NEWEST: Final = 3
 _READS: Final = 3
 _LOOKS: Final = 10
-_LAST: Final = "state.json"
-"""The file of a state that says that all of it is there."""
+_LAST: Final = "state.json"  # the file of a state that says that all of it is there
 
 
 @contextmanager
@@ -125,11 +124,7 @@ class HadoopObjects(Objects):
     """
 
     def __init__(self, spark: SparkSession, url: str) -> None:
-        """Connect.
-
-        Raises:
-            Py4JJavaError: Hadoop has no file system for such URLs.
-        """
+        """Connect. Raises Py4JJavaError: Hadoop has no file system for such URLs."""
         jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark shows it nowhere else
         self._path = jvm.org.apache.hadoop.fs.Path
         self._file = jvm.java.io.File
@@ -156,11 +151,9 @@ class HadoopObjects(Objects):
         return None
 
     def write(self, name: str, data: bytes) -> None:
-        """Write an object, over one that may be there."""
         _fill(self._files.create(self._at(name), True), data)
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write an object that is not there; False: it is."""
         builder = self._files.createFile(self._at(name)).overwrite(False)
         if self._conditional:
             builder = builder.must(_CONDITIONAL, True)
@@ -173,7 +166,6 @@ class HadoopObjects(Objects):
         return True
 
     def names(self, folder: str) -> list[str]:
-        """Return the last parts of the names of the objects in a folder."""
         try:
             files = self._files.listStatus(self._at(folder))
         except Py4JJavaError as error:
@@ -278,26 +270,23 @@ class StoreCheckpoint:
             ConfigurationError: the store does not take them.
         """
         with _reached(self._lease.url):
-            self._push()
-
-    def _push(self) -> None:
-        changed = [
-            path.relative_to(self._copy).as_posix()
-            for path in sorted(self._copy.rglob("*"))
-            if path.is_file()
-        ]
-        changed = [
-            name
-            for name in changed
-            if not name.startswith(f"{_QUERY}/") and self._same.get(name) != self._stamp(name)
-        ]
-        last = f"{START}/{_LAST}"
-        if last in changed:  # until all of a state is there, none is
-            self._objects.delete(last)
-            changed.sort(key=last.__eq__)
-        for name in changed:
-            self._objects.send(name, self._copy / name)
-            self._same[name] = self._stamp(name)
+            changed = [
+                path.relative_to(self._copy).as_posix()
+                for path in sorted(self._copy.rglob("*"))
+                if path.is_file()
+            ]
+            changed = [
+                name
+                for name in changed
+                if not name.startswith(f"{_QUERY}/") and self._same.get(name) != self._stamp(name)
+            ]
+            last = f"{START}/{_LAST}"
+            if last in changed:  # until all of a state is there, none is
+                self._objects.delete(last)
+                changed.sort(key=last.__eq__)
+            for name in changed:
+                self._objects.send(name, self._copy / name)
+                self._same[name] = self._stamp(name)
 
     def _fetch(self, name: str) -> bool:
         path = self._copy / name

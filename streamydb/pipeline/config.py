@@ -74,8 +74,7 @@ def default_local(home: Path | None = None) -> Path:
     return (home or Path(tempfile.gettempdir())) / "streamydb-cache"
 
 
-SMALL_MAX_OFFSETS: Final = 20_000
-"""Most transactions read in one micro-batch."""
+SMALL_MAX_OFFSETS: Final = 20_000  # most transactions read in one micro-batch
 
 SMALL_SPARK: Final = {
     "spark.driver.memory": "512m",

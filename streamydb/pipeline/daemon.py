@@ -43,8 +43,7 @@ _MODULE: Final = "streamydb.pipeline.daemon"
 _EARLY: Final = "--early"
 _DONE: Final = b"1"
 _FAILED: Final = b"0"
-_END: Final = b"\n"
-"""The end of a message; JSON on one line has none."""
+_END: Final = b"\n"  # the end of a message; JSON on one line has none
 _PIPES: Final = (0, 1, 2)
 _FILES_MAX: Final = 65_536
 """A worker maps a file for each table of ids: with the longest deadlines some 200 a shard."""
@@ -275,21 +274,15 @@ def _hand_over(address: str) -> bool:
         except OSError:
             return False
         if taken:
-            _wait_for_end(channel)
+            # Wait until the daemon that was started early has ended: nothing else comes. A program
+            # that copies its input to its output does that with a tenth of the memory.
+            copies = shutil.which("cat")
+            if copies is not None:
+                os.dup2(channel.fileno(), sys.stdin.fileno())
+                os.execv(copies, [copies])  # noqa: S606 - a tool of the system
+            with suppress(OSError):
+                channel.recv(len(_DONE))
         return taken
-
-
-def _wait_for_end(channel: socket.socket) -> None:
-    """Wait until the daemon that was started early has ended: nothing else comes.
-
-    A program that copies its input to its output does that as well, with a tenth of the memory.
-    """
-    copies = shutil.which("cat")
-    if copies is not None:
-        os.dup2(channel.fileno(), sys.stdin.fileno())
-        os.execv(copies, [copies])  # noqa: S606 - a tool of the system
-    with suppress(OSError):
-        channel.recv(len(_DONE))
 
 
 def main() -> None:

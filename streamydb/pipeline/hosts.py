@@ -19,10 +19,10 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from streamydb.backup.start import Starter
-from streamydb.columns.messages import Grant, plan_of
-from streamydb.columns.plans import Life
-from streamydb.columns.protocol import Message
-from streamydb.columns.readers import (
+from streamydb.frames.messages import Grant, plan_of
+from streamydb.frames.plans import Life
+from streamydb.frames.protocol import Message
+from streamydb.frames.readers import (
     TO_EXECUTOR,
     TO_GATHERER,
     TO_SHARD,
@@ -30,11 +30,11 @@ from streamydb.columns.readers import (
     ToExecutor,
     ToGatherer,
 )
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.process_cache import ProcessCache
-from streamydb.key_processor.state import Emitted
+from streamydb.key_processor.state import ShardOutput
 from streamydb.local.own_process import trim_when_idle
 from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
 from streamydb.parser.core import Routed, parse_feedback, parse_transactions
@@ -57,11 +57,18 @@ from streamydb.pipeline.spool import (
 )
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
-from streamydb.sorter.log_end import LogEnd
-from streamydb.txn_processor.blocks import open_output, output_block, output_parts
+from streamydb.sorter.state import LogEnd
 from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.gathering.core import Gatherer
-from streamydb.txn_processor.outputs import Output, Records, Rows, formatted
+from streamydb.txn_processor.outputs import (
+    Output,
+    OutputRecords,
+    OutputRows,
+    formatted,
+    open_output,
+    output_block,
+    output_parts,
+)
 
 BLOCK_SCHEMA: Final = "token INT, dest INT, seq BIGINT, block BINARY"
 GRANT_SCHEMA: Final = f"{BLOCK_SCHEMA}, ignored BIGINT, resolves STRING"
@@ -179,7 +186,6 @@ class SparkBlobs:
         self._parts: dict[str, int] = {}
 
     def get(self, name: str) -> bytes | None:
-        """The blob, or None."""
         first = self._state.getValue((name, 0))
         if first is None:
             self._parts[name] = 0
@@ -252,7 +258,6 @@ class ShardStep:
         self._life = life
 
     def __call__(self, state: Any, token: str, rows: Iterable[Row]) -> Iterator[Row]:
-        """Run one step."""
         _Settling.begin()
         config = self._config
         number = tokens(config.shards).index(token)
@@ -281,8 +286,7 @@ class ShardStep:
         self,
         own: tuple[ShardConfig, int, SparkBlobs, LmdbValues, FileIdTables, Life],
         blocks: Iterable[bytes],
-    ) -> list[Emitted[ToExecutor]] | list[Emitted[ToGatherer]]:
-        """Return the step of the shard, which is made of its ``own`` things."""
+    ) -> list[ShardOutput[ToExecutor]] | list[ShardOutput[ToGatherer]]:
         if self._config.grouping == "single":
             single = SingleShard(*own, cache=_CACHE)
             single.require_log(self._ends)
@@ -299,7 +303,6 @@ class GatherStep:
         self._stage = stage
 
     def __call__(self, state: Any, token: str, rows: Iterable[Row]) -> Iterator[Row]:
-        """Run one step."""
         _Settling.begin()
         _CACHE.forget()  # all shards have opened their records
         stage = self._stage
@@ -406,13 +409,13 @@ class ExchangingExecutor:
         task_blocks = TaskBlocks([])
         with self._spool.writer() as writer:
             for item in items:
-                if isinstance(item, Rows) and item.spread != number:
+                if isinstance(item, OutputRows) and item.spread != number:
                     task_blocks.blocks.append((item.spread, writer.put(output_parts(item))))
                 else:
                     own_outputs.append(item)
         return own_outputs, task_blocks
 
-    def _records(self, records: Records) -> pa.RecordBatch:
+    def _records(self, records: OutputRecords) -> pa.RecordBatch:
         return arrow_records(records, self._config)
 
 

@@ -25,9 +25,7 @@ from pyspark.sql import SparkSession
 
 from streamydb.errors import StreamyError
 
-_OUT_OF_MEMORY: Final = 52
-"""Exit code of Spark when Java's heap is used up."""
-
+_OUT_OF_MEMORY: Final = 52  # exit code of Spark when Java's heap is used up
 _SIGNALLED: Final = 128
 
 
@@ -55,11 +53,7 @@ class EarlyJvm:
     """
 
     def __init__(self, home: Path, settings: Mapping[str, str]) -> None:
-        """Start it; it ends with this process.
-
-        Raises:
-            OSError: there is no process.
-        """
+        """Start it; it ends with this process. Raises OSError: there is no process."""
         self.settings = settings
         self._folder = Path(tempfile.mkdtemp(prefix="streamydb-jvm-"))
         atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
@@ -89,7 +83,10 @@ class EarlyJvm:
                         errorClass="JAVA_GATEWAY_EXITED", messageParameters={}
                     )
                 time.sleep(_LOOK_S)
-            os.environ[_PORT], os.environ[_SECRET] = _address(self._address.read_bytes())
+            data = self._address.read_bytes()  # port and size of the secret, then the secret
+            port, size = _NUMBERS.unpack_from(data)
+            os.environ[_PORT] = str(port)
+            os.environ[_SECRET] = data[_NUMBERS.size : _NUMBERS.size + size].decode()
             yield
             gateway: Any = SparkContext._gateway  # noqa: SLF001 - where PySpark keeps the process
             gateway.proc = self.process
@@ -97,12 +94,6 @@ class EarlyJvm:
             os.environ.pop(_PORT, None)
             os.environ.pop(_SECRET, None)
             shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _address(data: bytes) -> tuple[str, str]:
-    """Return port and secret of what Spark's JVM has written: two numbers and the secret."""
-    port, size = _NUMBERS.unpack_from(data)
-    return str(port), data[_NUMBERS.size : _NUMBERS.size + size].decode()
 
 
 def _leave_signals_to_us() -> None:

@@ -77,7 +77,10 @@ def with_room(config: PipelineConfig) -> PipelineConfig:
     if record is None:
         config.large_record.unlink(missing_ok=True)
         return config
-    settings = _spark_settings(config, record)
+    settings = _given(config)
+    heaps = {name: f"{max(record.heap_mb, _megabytes(settings[name]))}m" for name in _HEAPS}
+    # Arrow's batches are bounded in bytes: 500 such records would be gigabytes.
+    settings = {**heaps, "spark.sql.execution.arrow.maxBytesPerBatch": str(_GATHERED_BYTES)}
     log.warning(
         "room for the record at partition %d, offset %d of the log, which has %s bytes unpacked: "
         "a heap of %s", record.partition, record.offset, f"{record.size:,}", settings[_HEAPS[0]],
@@ -110,11 +113,13 @@ def note(config: PipelineConfig) -> str | None:
     except (StreamyError, ReadingError, KafkaException, OSError) as error:
         log.info("whether a large record was being read is not known: %s", error)
         return None
+    # `spark-submit` starts the JVM before us.
+    by_hand = f" (here: `spark-submit --driver-memory {needed}m`)" if config.master is None else ""
     return (
         f"the record at partition {record.partition}, offset {record.offset} of {topic} has "
         f"{record.size:,} bytes unpacked, more than the JVM could pass on with a heap of {heap}. "
         f"Start the pipeline again: it gives Spark a heap of {needed:,} MB until that record is "
-        f"rejected{_by_hand(config, needed)}{_lacking(needed)}. `streamydb doctor` names the "
+        f"rejected{by_hand}{_lacking(needed)}. `streamydb doctor` names the "
         "setting that keeps others out (docs/operations.md, 'A large record')"
     )
 
@@ -166,16 +171,6 @@ def _known(config: PipelineConfig) -> LargeRecord | None:
     return record if read <= record.offset else None
 
 
-def _spark_settings(config: PipelineConfig, record: LargeRecord) -> dict[str, str]:
-    """Return Spark's settings for a start that is to pass a record on.
-
-    Arrow's batches are bounded in bytes: 500 such records would be gigabytes.
-    """
-    settings = _given(config)
-    heaps = {name: f"{max(record.heap_mb, _megabytes(settings[name]))}m" for name in _HEAPS}
-    return {**heaps, "spark.sql.execution.arrow.maxBytesPerBatch": str(_GATHERED_BYTES)}
-
-
 def _given(config: PipelineConfig) -> dict[str, str]:
     return {**spark_defaults(), **config.spark_conf}
 
@@ -185,11 +180,6 @@ def _read(checkpoint: Path, topic: str) -> dict[int, int]:
     done = [path.name for path in (checkpoint / "query" / "commits").glob("*")]
     last = max((int(name) for name in done if name.isdigit()), default=-1)
     return offsets_of(checkpoint, last).get(topic) or begins_of(checkpoint).get(topic, {})
-
-
-def _by_hand(config: PipelineConfig, needed: int) -> str:
-    """Say what `spark-submit` must be given, as it starts the JVM before us."""
-    return f" (here: `spark-submit --driver-memory {needed}m`)" if config.master is None else ""
 
 
 def _lacking(needed: int) -> str:

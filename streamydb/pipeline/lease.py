@@ -33,9 +33,7 @@ log = logging.getLogger("streamydb.pipeline")
 EXPIRES_S: Final = 30.0
 """How long somebody looks at a lease that nobody renews before it takes the next one."""
 
-LOST_S: Final = 20.0
-"""How long after its last renewal the holder itself gives the lease up."""
-
+LOST_S: Final = 20.0  # how long after its last renewal the holder itself gives the lease up
 _RENEW_S: Final = 5.0
 _ENDING_S_MAX: Final = 5.0
 _LOOK_S: Final = 1.0

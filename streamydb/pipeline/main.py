@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamydb.backup.start import Beginning, begin
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, StreamyError
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka import FoundingFacts, add_shared, check, describe, log_id, record
 from streamydb.kafka.admin import TopicDescription
 from streamydb.kafka.checks import changes_lack
@@ -69,7 +69,7 @@ from streamydb.pipeline.shutdown import PipelineShutdown
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import ElectionMember
 from streamydb.records.begins import Begins
-from streamydb.sorter.log_end import LogEnd
+from streamydb.sorter.state import LogEnd
 
 log = logging.getLogger("streamydb.pipeline")
 

@@ -108,9 +108,7 @@ class LogTails:
 State = Literal["new", "starting", "idle", "waiting", "degraded", "stopped"]
 """What a marker loop does: `idle` writes nothing, `waiting` writes, `degraded` retries Kafka."""
 
-REFRESH_S = 3.0
-"""How often the number of the log's partitions is looked up."""
-
+REFRESH_S = 3.0  # how often the number of the log's partitions is looked up
 _REQUEST_S = 5.0
 _POLL_S = 0.5
 _BATCH = 10_000
@@ -339,7 +337,6 @@ class MarkerLoop(MarkerStatus):
         self._thread = threading.Thread(target=self._run, name="streamydb-markers", daemon=True)
 
     def start(self) -> Self:
-        """Start the thread; at once, whether Kafka answers or not."""
         self.state = "starting"
         self._thread.start()
         return self
@@ -368,18 +365,15 @@ class MarkerLoop(MarkerStatus):
             try:
                 MarkerSession(self, self._settings, self._stop, self._clock_ms).run()
             except Exception as error:  # noqa: BLE001 - without markers nothing is decided
-                self._note_failure(error)
+                self.failures += 1
+                self.state = "degraded"
+                cause = error.args[0] if isinstance(error, KafkaException) else error
+                text = cause.str() if isinstance(cause, KafkaError) else str(cause)
+                self.last_error = text or type(error).__name__
                 if time.monotonic() - began > _BACKOFF_MAX_S:
                     backoff_s = _BACKOFF_MIN_S
                 self._stop.wait(backoff_s)
                 backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
-
-    def _note_failure(self, error: Exception) -> None:
-        self.failures += 1
-        self.state = "degraded"
-        cause = error.args[0] if isinstance(error, KafkaException) else error
-        text = cause.str() if isinstance(cause, KafkaError) else str(cause)
-        self.last_error = text or type(error).__name__
 
 
 def run(settings: Settings, say: Callable[[str], None] = print) -> int:

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyspark.sql.streaming.query import StreamingQuery
-
 from streamydb.kafka.connection import KafkaRetry, is_transient
 from streamydb.pipeline.adaptive import AdaptiveSettings
 from streamydb.pipeline.config import PipelineConfig
@@ -135,18 +133,14 @@ def _failed(running: RunningQuery, parts: RunParts) -> int:
     if ended is not None:
         raise JvmEndedError(ended)
     config = parts.config
-    why = explain(messages, (config.checkpoint, *_spark_folders(running.query), config.local))
+    settings = running.query._jsq.sparkSession().conf()  # noqa: SLF001 - PySpark shows no session
+    folders = os.environ.get(LOCAL_DIRS) or settings.get(LOCAL_DIR, tempfile.gettempdir())
+    why = explain(messages, (config.checkpoint, *map(Path, folders.split(",")), config.local))
     if heap_is_used_up(messages):
         why = note(config) or why
     parts.status.update(state="failed", error=why[:4000])
     log.error("%s", why)
     return 1
-
-
-def _spark_folders(query: StreamingQuery) -> list[Path]:
-    settings = query._jsq.sparkSession().conf()  # noqa: SLF001 - PySpark shows no session
-    folders = os.environ.get(LOCAL_DIRS) or settings.get(LOCAL_DIR, tempfile.gettempdir())
-    return [Path(each) for each in folders.split(",")]
 
 
 def _by_shutdown(message: str) -> bool:

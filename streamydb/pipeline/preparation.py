@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from streamydb.backup.start import Beginning
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.admin import TopicsError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.positions import written
@@ -17,8 +17,7 @@ from streamydb.kafka.reader import SINGLE, ReadingError, Span, TopicMissingError
 from streamydb.parser.last_reads import mark_of
 from streamydb.pipeline.repair import REBUILD, Resumption, begins_of, mend, offsets_of
 from streamydb.records.marker import decode_marker
-from streamydb.sorter.log_end import LogEnd
-from streamydb.sorter.state import PartitionState
+from streamydb.sorter.state import LogEnd, PartitionState
 
 log = logging.getLogger("streamydb.pipeline")
 
@@ -45,44 +44,34 @@ def resume(
         TopicsError: Kafka does not answer.
     """
     try:
-        return _resume(connection, database, checkpoint, start, store)
+        names = TopicNames(database.database)
+        operators = 2 if database.grouping == "single" else 1
+        resumption = mend(checkpoint, 0 if store else database.shards, operators)
+        topic = names.transactions
+        known = () if start is None else start.offsets
+        begins = {partition: max(0, offset) for partition, offset in enumerate(known)}
+        if resumption is None:
+            _require_log(connection, topic, begins, {}, _STATE)
+            return log_ends(connection, topic, begins)
+        if store:
+            _require_kept(store, checkpoint, resumption)
+        elif resumption.moved:
+            log.warning(
+                "files of the checkpoint are damaged, or of a batch that does not count (%s): set "
+                "aside; it goes on after batch %d, and what %d batches wrote is written again, the "
+                "same",
+                ", ".join(resumption.moved[:5]),
+                resumption.batch,
+                resumption.again,
+            )
+        done = offsets_of(checkpoint, resumption.batch) or {**begins_of(checkpoint), topic: begins}
+        begun = offsets_of(checkpoint, resumption.batch + 1)
+        feedback = names.feedback_of(database.name)
+        _require_feedback(connection, feedback, done.get(feedback, {}), begun.get(feedback, {}))
+        _require_log(connection, topic, done.get(topic, {}), begun.get(topic, {}))
+        return log_ends(connection, topic, done.get(topic, {}))
     except ReadingError as error:
         raise TopicsError(str(error)) from error
-
-
-def _resume(
-    connection: Mapping[str, str],
-    database: ShardConfig,
-    checkpoint: Path,
-    start: Beginning | None,
-    store: str | None,
-) -> dict[int, LogEnd]:
-    names = TopicNames(database.database)
-    operators = 2 if database.grouping == "single" else 1
-    resumption = mend(checkpoint, 0 if store else database.shards, operators)
-    topic = names.transactions
-    known = () if start is None else start.offsets
-    begins = {partition: max(0, offset) for partition, offset in enumerate(known)}
-    if resumption is None:
-        _require_log(connection, topic, begins, {}, _STATE)
-        return log_ends(connection, topic, begins)
-    if store:
-        _require_kept(store, checkpoint, resumption)
-    elif resumption.moved:
-        log.warning(
-            "files of the checkpoint are damaged, or of a batch that does not count (%s): set "
-            "aside; it goes on after batch %d, and what %d batches wrote is written again, the "
-            "same",
-            ", ".join(resumption.moved[:5]),
-            resumption.batch,
-            resumption.again,
-        )
-    done = offsets_of(checkpoint, resumption.batch) or {**begins_of(checkpoint), topic: begins}
-    begun = offsets_of(checkpoint, resumption.batch + 1)
-    feedback = names.feedback_of(database.name)
-    _require_feedback(connection, feedback, done.get(feedback, {}), begun.get(feedback, {}))
-    _require_log(connection, topic, done.get(topic, {}), begun.get(topic, {}))
-    return log_ends(connection, topic, done.get(topic, {}))
 
 
 def _require_kept(store: str, checkpoint: Path, resumption: Resumption) -> None:

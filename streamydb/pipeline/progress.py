@@ -177,16 +177,13 @@ class ProgressListener(StreamingQueryListener):
 
     @property
     def _jlistener(self) -> Any:
-        """The object that Spark calls."""
         jvm: Any = SparkContext._jvm  # noqa: SLF001 - as PySpark's listeners do
         return jvm.PythonStreamingQueryListenerWrapper(self)
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: ARG002, N802
-        """Note the start."""
         log.info("query started")
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """Note a batch."""
         self.note(event.progress().json())
 
     def note(self, text: str) -> None:
@@ -202,8 +199,10 @@ class ProgressListener(StreamingQueryListener):
         size = BatchSize(progress.get("numInputRows", 0), rows, executing_us)
         for note_size in self._note_sizes:
             note_size(size)
-        read = sum(_offsets(progress["sources"][0].get("endOffset")).values())
-        lag = _lag(progress["sources"][0])
+        reached = _offsets(progress["sources"][0].get("endOffset"))
+        read = sum(reached.values())
+        latest = _offsets(progress["sources"][0].get("latestOffset"))
+        lag = sum(max(0, latest[q] - reached.get(q, 0)) for q in latest)
         status = self._status.status
         seq, resolved = max(seq, status.seq or 0), max(resolved, status.resolved or 0)
         ignored = max(seen.get("ignored") or 0, status.feedback_ignored or 0)
@@ -225,10 +224,8 @@ class ProgressListener(StreamingQueryListener):
             lag=lag,
             read=read,
         )
-        ends = [_offsets(source.get("endOffset")) for source in progress["sources"]]
-        self._note_position(
-            PipelinePosition(resolved, sum(ends[0].values()), ends[-1].get("0", 0), seq)
-        )
+        feedback = _offsets(progress["sources"][-1].get("endOffset"))
+        self._note_position(PipelinePosition(resolved, read, feedback.get("0", 0), seq))
         log.info(
             "batch %d: %d records in %d ms, seq %d, resolved %d, lag %d %s",
             progress["batchId"],
@@ -241,7 +238,6 @@ class ProgressListener(StreamingQueryListener):
         )
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: ARG002, N802
-        """Note that nothing is left to be read."""
         self._status.update(lag=0, input_per_s=0.0)
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
@@ -251,11 +247,6 @@ class ProgressListener(StreamingQueryListener):
 def _durations(progress: dict[str, Any]) -> str:
     parts = progress.get("durationMs", {})
     return "(" + " ".join(f"{name}={ms}" for name, ms in sorted(parts.items())) + ")"
-
-
-def _lag(source: dict[str, Any]) -> int:
-    ends, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
-    return sum(max(0, latest[q] - ends.get(q, 0)) for q in latest)
 
 
 def _offsets(text: Any) -> dict[str, int]:
@@ -287,13 +278,11 @@ class PartReports:
         self._gear: GearStatus | None = None
 
     def show(self, view: StandbyReport) -> None:
-        """Tell the part of the micro-batch gear."""
         with self._lock:
             self._part = view
             self._show_part(view)
 
     def show_gear(self, view: GearStatus) -> None:
-        """Tell which gear leads."""
         metrics = self._metrics.gears
         with self._lock:
             before, self._gear = self._gear, view

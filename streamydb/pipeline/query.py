@@ -26,8 +26,8 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamydb.backup.start import Beginning, Starter
-from streamydb.columns.plans import Life, PlanShape
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.plans import Life, PlanShape
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.limits import max_offsets
 from streamydb.local.module_folder import FolderModules
@@ -38,7 +38,7 @@ from streamydb.pipeline.session import on_one_machine, task_slots
 from streamydb.pipeline.spool import NO_SPOOL, Spool
 from streamydb.pipeline.stateful import Stateful
 from streamydb.records.rulings import NO_RULINGS, Rulings
-from streamydb.sorter.log_end import LogEnd
+from streamydb.sorter.state import LogEnd
 
 _SOURCE_OPTIONS: Final = {
     "startingOffsets": "earliest",
@@ -59,8 +59,7 @@ _PIECE_FETCH_BYTES: Final = 2 << 20
 """Of such a piece so much is fetched at once. What is fetched beyond its end is fetched in vain, as
 another task reads on from there."""
 
-_FEEDBACK_SHARDS: Final = 4
-"""The feedback of so many shards is read by one task."""
+_FEEDBACK_SHARDS: Final = 4  # the feedback of so many shards is read by one task
 
 _SINK_OPTIONS: Final = {
     "kafka.acks": "all",
@@ -134,7 +133,11 @@ def build_query(
         )
         outputs = outputs.observe("executing", f.sum("cpu_us").alias("cpu_us"))
         records = outputs.repartition("token").mapInArrow(explode.__call__, hosts.RECORD_SCHEMA)
-    return _to_kafka(records, config)
+    writer = records.writeStream.format("kafka").outputMode("append")
+    for name, value in {**config.settings.spark_options(), **_SINK_OPTIONS}.items():
+        writer = writer.option(name, value)
+    writer = writer.option("checkpointLocation", f"{config.location}/query")
+    return writer.queryName(f"streamydb-{config.settings.database}")
 
 
 def _spool(spark: SparkSession, life: Life) -> Spool:
@@ -194,11 +197,3 @@ def _rows(source: DataFrame, *, feedback: bool) -> DataFrame:
         f.unix_millis("timestamp").alias("append_ms"),
         "value",
     )
-
-
-def _to_kafka(records: DataFrame, config: PipelineConfig) -> DataStreamWriter:
-    writer = records.writeStream.format("kafka").outputMode("append")
-    for name, value in {**config.settings.spark_options(), **_SINK_OPTIONS}.items():
-        writer = writer.option(name, value)
-    writer = writer.option("checkpointLocation", f"{config.location}/query")
-    return writer.queryName(f"streamydb-{config.settings.database}")

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from streamydb.columns.protocol import FORMAT
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, RecordError
+from streamydb.frames.protocol import FORMAT
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.admin import TopicDescription, TopicsError
 from streamydb.kafka.foundation import FACTS, FoundingFacts, facts_of, recall, record
 from streamydb.kafka.names import TopicNames
@@ -59,15 +59,11 @@ def recorded_config(
         if (checkpoint / "query").exists():
             what = f"{path} is missing though {checkpoint / 'query'} exists"
             raise ConfigurationError(f"{what}; {REBUILD}")
-        _write_record(path, config)
+        write_whole(path, msgspec.json.format(msgspec.json.encode(config)) + b"\n")
         return config
     has_partitions = "partitions" in settings.model_fields_set
     _refuse_drift(path, recorded, config, partitions=has_partitions)
     return recorded
-
-
-def _write_record(path: Path, config: ShardConfig) -> None:
-    write_whole(path, msgspec.json.format(msgspec.json.encode(config)) + b"\n")
 
 
 def read_record(checkpoint: Path) -> ShardConfig | None:
@@ -237,7 +233,7 @@ def founded(
     known = before = recall(connection, database, known_log)
     recorded = read_record(checkpoint)
     if recorded is not None:
-        known = known.completed(_of_config(known_log, recorded))
+        known = known.completed(FoundingFacts(log=known_log, **facts_of(recorded)))
     elif set(FACTS) - set(known.known()):
         for announced in _told(connection, database, known_log):
             known = known.completed(announced)
@@ -322,10 +318,6 @@ def _partitions(settings: Settings, log_topic: TopicDescription) -> int:
         "database was created, which decides the order. Start once on the old checkpoint, or give "
         f"--partitions: {present} if none was ever added, else the number it was created with"
     )
-
-
-def _of_config(known_log: str, config: ShardConfig) -> FoundingFacts:
-    return FoundingFacts(log=known_log, **facts_of(config))
 
 
 def _told(connection: Mapping[str, str], database: str, known_log: str) -> Iterator[FoundingFacts]:

@@ -198,7 +198,6 @@ class RestartedQuery:
         self.running: RunningQuery
 
     def begin(self) -> None:
-        """Start the first one."""
         self.running = self._start(0)
         self._starting = False
 

@@ -73,7 +73,21 @@ class RunningQuery:
             Py4JError: the JVM does not answer.
         """
         try:
-            marked = self._mark(give_up)
+            # Mark the query as ended at a moment at which that interrupts nothing.
+            jvm: Any = SparkContext._jvm  # noqa: SLF001 - PySpark shows it nowhere else
+            package = jvm.org.apache.spark.sql.execution.streaming.runtime
+            lock, state = self._engine.awaitProgressLock(), self._engine.state()
+            thread = self._engine.queryExecutionThread().getId()
+            utils = jvm.org.apache.spark.util.Utils
+
+            def stack() -> str:
+                dump = utils.getThreadDumpForThread(thread)
+                return str(dump.get().stackTrace().toString()) if dump.isDefined() else ""
+
+            def set_state(name: str) -> None:
+                state.set(getattr(getattr(package, f"{name}$"), "MODULE$"))
+
+            marked = mark_between_batches(give_up, lock, stack, set_state)
         except (Py4JError, AttributeError, TypeError) as error:
             log.warning("this Spark cannot be told to finish its batch: %s", error)
             marked = False
@@ -99,23 +113,6 @@ class RunningQuery:
 
         begun = newest(self._engine.offsetLog())
         return begun == newest(self._engine.commitLog())
-
-    def _mark(self, give_up: threading.Event) -> bool:
-        """Mark the query as ended at a moment at which that interrupts nothing."""
-        jvm: Any = SparkContext._jvm  # noqa: SLF001 - PySpark shows it nowhere else
-        package = jvm.org.apache.spark.sql.execution.streaming.runtime
-        lock, state = self._engine.awaitProgressLock(), self._engine.state()
-        thread = self._engine.queryExecutionThread().getId()
-        utils = jvm.org.apache.spark.util.Utils
-
-        def stack() -> str:
-            dump = utils.getThreadDumpForThread(thread)
-            return str(dump.get().stackTrace().toString()) if dump.isDefined() else ""
-
-        def set_state(name: str) -> None:
-            state.set(getattr(getattr(package, f"{name}$"), "MODULE$"))
-
-        return mark_between_batches(give_up, lock, stack, set_state)
 
 
 def mark_between_batches(

@@ -41,12 +41,8 @@ PIPELINED: Final = "spark.python.udf.pipelined.enabled"
 once. Without it an output of the real-time gear takes hundreds of milliseconds.
 """
 
-GEAR_SLOTS: Final = 1
-"""So many tasks the real-time gear has, which run all the time."""
-
-DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
-"""Spark's setting: options of its JVM."""
-
+GEAR_SLOTS: Final = 1  # so many tasks the real-time gear has, which run all the time
+DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"  # Spark's setting: options of its JVM
 _LOCAL = re.compile(r"local(?:\[([^\],]+)(,[^\]]+)?\])?")
 """A master on this machine: its number of cores, and that of a failed task's attempts."""
 
@@ -57,15 +53,9 @@ _OUR_DAEMON: Final = "streamydb.pipeline.daemon"
 _OTHER_WORKERS: Final = frozenset({"spark.pyspark.python", "spark.python.use.daemon"})
 """Settings with which our daemon would not fork the workers."""
 
-LOCAL_DIR: Final = "spark.local.dir"
-"""Spark's setting: its folders for temporary files."""
-
-LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"
-"""The same as a variable, which wins."""
-
-_LIBRARY: Final = "ROCKSDB_SHAREDLIB_DIR"
-"""Names the folder into which RocksDB unpacks its library."""
-
+LOCAL_DIR: Final = "spark.local.dir"  # Spark's setting: its folders for temporary files
+LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"  # the same as a variable, which wins
+_LIBRARY: Final = "ROCKSDB_SHAREDLIB_DIR"  # names the folder into which RocksDB unpacks its library
 _JAVA_TEMPORARY: Final = "-Djava.io.tmpdir="
 """Names the JVM's folder for temporary files: libraries that it unpacks (lz4 knows no other place),
 and the sockets of Python workers.
@@ -304,7 +294,6 @@ class SparkLaunch:
             _compile()
 
     def close(self) -> None:
-        """End what was begun, if nobody has taken the session."""
         if not self._taken:
             self._abandon()
 

@@ -27,9 +27,7 @@ log = logging.getLogger("streamydb.pipeline")
 START_S: Final = 10.0
 """How long the step of the start that is under way may take when the pipeline is told to stop."""
 
-GIVE_UP_S: Final = 12.0
-"""How long Spark may take to give the running batch up."""
-
+GIVE_UP_S: Final = 12.0  # how long Spark may take to give the running batch up
 LEAVE_S: Final = 15.0
 """How long threads, connections and Spark may take to end when the query has ended."""
 

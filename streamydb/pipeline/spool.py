@@ -25,22 +25,18 @@ from typing import Final, Self
 import msgspec
 from pyspark import TaskContext
 
-from streamydb.columns.encoding import Part
 from streamydb.errors import StreamyError
+from streamydb.frames.encoding import Part
 from streamydb.local.file_lock import write_whole
 
 _LEAST_BYTES: Final = 1 << 16
 """A block of fewer bytes Spark copies in less time than it takes to make a file."""
 
-_MAGIC: Final = b"SDBF"
-"""A reference begins with it, and no block does."""
-
+_MAGIC: Final = b"SDBF"  # a reference begins with it, and no block does
 _BATCH: Final = "streaming.sql.batchId"
 """The name under which Spark tells each task the number of its micro-batch."""
 
-_Extent = tuple[int, int]
-"""Where a part of a block lies in the file, and its length; both in bytes."""
-
+_Extent = tuple[int, int]  # where a part of a block lies in the file, and its length; both in bytes
 _decode_reference = msgspec.msgpack.Decoder(tuple[str, list[_Extent]]).decode
 
 
@@ -109,8 +105,7 @@ class Spool:
                     shutil.rmtree(path, ignore_errors=True)
 
 
-NO_SPOOL: Final = Spool()
-"""Spark moves all blocks: its tasks may run on several machines."""
+NO_SPOOL: Final = Spool()  # Spark moves all blocks: its tasks may run on several machines
 
 
 class SpoolWriter:
@@ -145,17 +140,14 @@ class SpoolWriter:
         if self._folder is not None and sum(map(len, parts)) >= self._least:
             try:
                 if self._file < 0:
-                    self._open(self._folder)
+                    self._name = f"{_batch()}/{uuid.uuid4().hex}"
+                    path = self._folder / self._name
+                    path.parent.mkdir(0o700, parents=True, exist_ok=True)
+                    self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                 return _MAGIC + msgspec.msgpack.encode((self._name, self._written(parts)))
             except OSError:
                 self._folder = None
         return b"".join(parts)
-
-    def _open(self, folder: Path) -> None:
-        self._name = f"{_batch()}/{uuid.uuid4().hex}"
-        path = folder / self._name
-        path.parent.mkdir(0o700, parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 
     def _written(self, parts: Sequence[Part]) -> list[_Extent]:
         """Write what is new; return where the parts lie, neighbours as one."""
@@ -206,7 +198,6 @@ class TaskBlocks(msgspec.Struct, array_like=True):
     transactions: int = 0
 
     def to(self, number: int) -> list[bytes]:
-        """Return the blocks for a task."""
         return [block for dest, block in self.blocks if dest == number]
 
 
@@ -263,7 +254,10 @@ class BlockExchange:
             slept_s += pause
             pause = min(longest, pause * 1.05)
             if slept_s >= say_s:
-                _say(f"task {task_number()} still waits for {path.name} of another task ({path})")
+                line = f"task {task_number()} still waits for {path.name} of another task ({path})"
+                with suppress(OSError, ValueError, AttributeError):  # full, closed, none
+                    sys.stderr.write(f"streamydb exchange: {line}\n")
+                    sys.stderr.flush()
                 say_s *= 2
 
     def _require_query(self) -> None:
@@ -276,13 +270,6 @@ class BlockExchange:
             raise SpoolError(f"the query has ended: {self._folder} is gone")
         if os.getppid() != self._parent:
             raise SpoolError("Spark has ended")
-
-
-def _say(line: str) -> None:
-    """Write a line into the log of Spark's workers, if there is one that takes it."""
-    with suppress(OSError, ValueError, AttributeError):  # full, closed, none
-        sys.stderr.write(f"streamydb exchange: {line}\n")
-        sys.stderr.flush()
 
 
 def task_number() -> int:

@@ -40,7 +40,6 @@ class Stateful(StatefulProcessor):
         rows: Iterator[Row],
         timerValues: Any,  # noqa: N803, ARG002
     ) -> Iterator[Row]:
-        """Run one step; ``key`` is the shard's token."""
         step: Step = pickle.loads(self._packed)  # noqa: S301 - the driver has packed it
         return step(self._state, key[0], rows)
 

@@ -8,15 +8,15 @@ from typing import Final
 
 import numpy as np
 
-from streamydb.columns.plans import Life
-from streamydb.columns.readers import TO_EXECUTOR, TO_SHARD
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.plans import Life
+from streamydb.frames.readers import TO_EXECUTOR, TO_SHARD
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.parser.core import parse_feedback, parse_transactions
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.blocks import open_output, output_block
 from streamydb.txn_processor.core import TransactionProcessor
+from streamydb.txn_processor.outputs import open_output, output_block
 
 _PAYLOADS: Final = (
     b'{"id":"a","updates":[{"op":"add","key":"x","by":1},{"op":"put","key":"y","value":"t"}]}',

@@ -1,4 +1,4 @@
-"""Checks of what the planner hands on; see `columns.invariants`."""
+"""Checks of what the planner hands on; see `frames.invariants`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.invariants import HANDED_ON, Seam
-from streamydb.columns.jit import kernel
-from streamydb.columns.record_rows import TimedRecords
-from streamydb.columns.table import Bytes
+from streamydb.frames.invariants import HANDED_ON, Seam
+from streamydb.frames.jit import kernel
+from streamydb.frames.record_rows import TimedRecords
+from streamydb.frames.table import Bytes
 from streamydb.planner.plan import Plan
-
-__all__ = ["planned"]
 
 Ints = npt.NDArray[np.int64]
 

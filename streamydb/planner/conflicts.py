@@ -15,17 +15,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import program as p
-from streamydb.columns.hashing import shift_of
-from streamydb.columns.interning import intern
-from streamydb.columns.jit import kernel, leaf
-from streamydb.columns.private import FACTOR
-from streamydb.columns.record_rows import TimedRecords
-from streamydb.columns.table import Bytes, starts_of
+from streamydb.frames import program as p
+from streamydb.frames.hashing import FACTOR, shift_of
+from streamydb.frames.interning import intern
+from streamydb.frames.jit import kernel, leaf
+from streamydb.frames.record_rows import TimedRecords
+from streamydb.frames.table import Bytes, starts_of
 from streamydb.planner.plan import Plan
 from streamydb.planner.ranges import links_of, ranges_of
-
-__all__ = ["LEAST_WEIGHT", "earlier_with_same_id", "plan_transactions"]
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -46,7 +43,7 @@ _NO_LINKS: Final = np.empty((0, 2), np.int64)
 def _enter(
     ids: Hashes, valid: npt.NDArray[np.bool_], factor: np.uint64, table: Places, earlier: Ints
 ) -> None:
-    """Note in a table, half of which stays free, where each id was last; see `columns.private`."""
+    """Note in a table, half of which stays free, where each id was last; see `frames.hashing`."""
     mask, shift = len(table) - 1, shift_of(len(table))
     for i in range(len(ids)):
         if not valid[i]:
@@ -75,7 +72,7 @@ def earlier_with_same_id(ids: Hashes, valid: npt.NDArray[np.bool_]) -> Ints:
 
     ``ids``: hashes of the ids, the half that every shard knows. If two ids have one hash, their
     transactions are in one group for nothing; their home tells them apart. Clients choose the ids,
-    so a number that only this process knows places them (`columns.private`); it changes no answer.
+    so a number that only this process knows places them (`frames.hashing`); it changes no answer.
     """
     return _earlier(ids, valid, FACTOR)
 

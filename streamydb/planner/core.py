@@ -2,29 +2,28 @@
 
 Its steps: find the transactions that conflict and give each conflict group to a partition
 (`conflicts`); ask for the sizes of the values that the plan touches; if they are too many bytes,
-plan the first records again, as many as are within the bound (`weights`).
+plan the first records again, as many as are within the bound.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import program as p
-from streamydb.columns.record_rows import TimedRecords
-from streamydb.columns.table import Ragged
-from streamydb.columns.value_rows import ValueRows
 from streamydb.errors import InvariantViolation
-from streamydb.limits import PLAN_RECORDS_MAX
+from streamydb.frames import program as p
+from streamydb.frames.jit import kernel
+from streamydb.frames.record_rows import TimedRecords
+from streamydb.frames.sizes import SYSTEM
+from streamydb.frames.table import Array, Bytes, Ragged, starts_of
+from streamydb.frames.value_rows import ValueRows
+from streamydb.limits import PLAN_RECORDS_MAX, VALUE_BYTES_MAX
 from streamydb.planner import checks
 from streamydb.planner.conflicts import earlier_with_same_id, plan_transactions
-from streamydb.planner.last_plan import LastPlan, Planned
 from streamydb.planner.plan import Plan
-from streamydb.planner.weights import affordable
-
-__all__ = ["Pace", "PlannedRecords", "Planner", "SizedSlots", "SlotSizes"]
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -136,3 +135,125 @@ class Pace(NamedTuple):
         if 2 * self.made > self.bytes_max:
             return self.records
         return 4 * self.records if 4 * self.records < PLAN_RECORDS_MAX else 0
+
+
+# Choose how many records make one plan, by the bytes of the values that they touch.
+#
+# A plan is granted every value that it touches once. A large value costs again whenever another
+# transaction of the plan touches it, because it may come back in that one's result or change
+# record. A small one costs a share of that: the outputs are written in blocks, so they may be more
+# than is granted, but not without a bound. A value may be as large as the largest record that
+# writes it; what appends and calls leave behind can be larger, which only their execution shows
+# (`key_processor.withdrawals`).
+COPIED_BYTES = 4_096
+"""A larger value costs again."""
+
+_SHARE: Final = 8
+"""A smaller one costs this part of its bytes again."""
+
+
+@kernel
+def _affordable(
+    starts: Ints,
+    slot: Ints,
+    write: Bytes,
+    sizes: Ints,
+    system: npt.NDArray[np.bool_],
+    records: Ints,
+    bound: int,
+    copied: int,
+) -> int:
+    seen = np.zeros(len(sizes), np.bool_)
+    total = 0
+    for i in range(len(starts) - 1):
+        for k in range(starts[i], starts[i + 1]):
+            s = slot[k]
+            if not seen[s]:
+                seen[s] = True
+                total += sizes[s]
+            elif write[k] != 0 or not system[s]:
+                total += sizes[s] if sizes[s] > copied else sizes[s] // _SHARE
+            if write[k] != 0 and records[i] > sizes[s]:
+                sizes[s] = records[i]
+        if i > 0 and total > bound:
+            return i
+    return len(starts) - 1
+
+
+def affordable(released: TimedRecords, plan: Plan, sizes: Ints, bound: int) -> int:
+    """Return how many of the first transactions touch values of at most ``bound`` bytes; at least
+    one.
+
+    ``sizes``: of the value of each slot of ``plan``. Values of the system that are only looked at,
+    as the versions of modules are, cost once.
+    """
+    counts, keys = released.keys
+    records = released.size.astype(np.int64)
+    largest = max(int(sizes.max(initial=0)), int(records.max(initial=0)))
+    copies = len(keys) * largest // _SHARE
+    if largest <= COPIED_BYTES and int(sizes.sum()) + copies <= bound:
+        return len(counts)
+    texts = keys.key
+    system = texts.data[texts.offsets[plan.first]] == SYSTEM
+    write = keys.write
+    return int(
+        _affordable(
+            starts_of(counts),
+            plan.slot,
+            write,
+            sizes.copy(),
+            system,
+            np.minimum(records, VALUE_BYTES_MAX),
+            bound,
+            COPIED_BYTES,
+        )
+    )
+
+
+# Every shard makes the same plan. Where there are more shards than cores, one process runs the
+# tasks of several shards one after the other, and the first of them plans for all. A plan is a pure
+# function of the records, so what is kept is only spared work: it is used if all that a plan
+# depends on is equal, array by array, and made anew otherwise.
+Planned: TypeAlias = tuple[Plan, Ints]
+"""A plan, and for each transaction the one before with the same id."""
+
+_Maker = Callable[[TimedRecords, int], Planned]
+
+
+class LastPlan:
+    """One plan, with the records that it is of, and who made it."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[object, int, list[Array], Planned] | None = None
+
+    def forget(self) -> None:
+        """Free the memory of what is kept: some 100 bytes a transaction."""
+        self._kept = None
+
+    def of(self, records: TimedRecords, procs: int, make: _Maker) -> Planned:
+        """Return the plan of some records; nobody may change it.
+
+        ``make`` is called if it is not kept. A plan for one partition is not worth keeping, as no
+        other shard asks for it, and one with ranges depends on more than is compared.
+        """
+        ranges = records.ranges
+        if procs == 1 or (ranges is not None and len(ranges.rows)):
+            return make(records, procs)
+        read, kept = _read(records), self._kept
+        if kept is not None and kept[:2] == (make, procs) and all(map(_is_equal, kept[2], read)):
+            return kept[3]
+        planned = make(records, procs)
+        self._kept = make, procs, read, planned
+        return planned
+
+
+def _is_equal(one: Array, other: Array) -> bool:
+    """Return True if two arrays are equal; shards that share their records have the same."""
+    return one is other or np.array_equal(one, other)
+
+
+def _read(records: TimedRecords) -> list[Array]:
+    """All that a plan depends on; the hashes of the keys follow from their texts."""
+    counts, keys = records.keys
+    texts = keys.key
+    return [records.kind, records.id0, counts, keys.write, texts.offsets, texts.data]

@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from streamydb.planner.ranges import PlanRanges
 
-__all__ = ["Plan"]
-
 Ints = npt.NDArray[np.int64]
 
 

@@ -14,11 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.jit import kernel, leaf
-from streamydb.columns.record_rows import TimedRecords
-from streamydb.columns.table import Ragged, Texts, starts_of
-
-__all__ = ["PlanRanges", "links_of", "ranges_of"]
+from streamydb.frames.jit import kernel, leaf
+from streamydb.frames.record_rows import TimedRecords
+from streamydb.frames.table import Ragged, Texts, starts_of
 
 Ints = npt.NDArray[np.int64]
 Masks = npt.NDArray[np.bool_]

@@ -14,8 +14,6 @@ from streamydb.procedures.methods import ordered, pairs
 from streamydb.procedures.sets import OrderedSet
 from streamydb.procedures.texts import require_known
 
-__all__ = ["EXCEPTIONS", "FUNCTIONS", "NAMES", "bound"]
-
 _DIGITS_MAX: Final = 1_000
 # More than a double can use (324); the bound keeps `10**digits` small for integers.
 _ROUND_MAX: Final = 400
@@ -24,49 +22,20 @@ _ROUND_STEPS: Final = 32
 _NO = object()
 
 
-def _abs(_: Machine, number: Any) -> Any:
-    return abs(number)
-
-
-def _all(machine: Machine, items: Any) -> bool:
-    return all(_each(machine, items))
-
-
-def _any(machine: Machine, items: Any) -> bool:
-    return any(_each(machine, items))
-
-
 def _each(machine: Machine, items: Any) -> Iterator[Any]:
-    """The items one by one, each a step."""
     machine.pass_gaps()
     for item in items:
         machine.tick()
         yield item
 
 
-def _bool(_: Machine, value: Any = False) -> bool:  # noqa: FBT002 - Python's signature
-    return bool(value)
-
-
-def _chr(_: Machine, number: int) -> str:
-    return chr(number)
-
-
-def _ord(_: Machine, text: str) -> int:
-    return ord(text)
-
-
 def _dict(machine: Machine, items: Any = (), **named: Any) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
+    items_made: dict[Any, Any] = {}
     for name, value in pairs(machine, items):
-        machine.found(found, name)
-        found[name] = value
-    machine.charge((len(found) + len(named)) // 4)
-    return {**found, **named}
-
-
-def _divmod(machine: Machine, left: Any, right: Any) -> Any:
-    return divmod(machine.dividend(machine.plain(left)), machine.plain(right))
+        machine.found(items_made, name)
+        items_made[name] = value
+    machine.charge((len(items_made) + len(named)) // 4)
+    return {**items_made, **named}
 
 
 def _enumerate(machine: Machine, items: Any, start: int = 0) -> list[Any]:
@@ -78,8 +47,8 @@ def _enumerate(machine: Machine, items: Any, start: int = 0) -> list[Any]:
 
 
 def _filter(machine: Machine, test: Any, items: Any) -> list[Any]:
-    found = machine.listed(items)
-    return [item for item in found if machine.tick() and (test(item) if test else item)]
+    listed = machine.listed(items)
+    return [item for item in listed if machine.tick() and (test(item) if test else item)]
 
 
 def _map(machine: Machine, function: Any, *items: Any) -> list[Any]:
@@ -116,40 +85,12 @@ def _short(machine: Machine, value: Any) -> Any:
 
 
 def _isinstance(machine: Machine, value: Any, kinds: Any) -> bool:
-    wanted = kinds if type(kinds) is tuple else (kinds,)
-    machine.charge(len(wanted) // 4)
-    types = [getattr(kind, "stands_for", None) for kind in wanted]
+    types_given = kinds if type(kinds) is tuple else (kinds,)
+    machine.charge(len(types_given) // 4)
+    types = [getattr(kind, "stands_for", None) for kind in types_given]
     if None in types:
         raise TypeError("isinstance takes int, float, bool, str, list, tuple, dict or set")
     return isinstance(value, tuple(types))  # type: ignore[arg-type]
-
-
-def _iter(machine: Machine, items: Any) -> Iterator[Any]:
-    return iter(machine.listed(items))
-
-
-def _len(_: Machine, items: Any) -> int:
-    return len(items)
-
-
-def _list(machine: Machine, items: Any = ()) -> list[Any]:
-    return machine.listed(items)
-
-
-def _tuple(machine: Machine, items: Any = ()) -> tuple[Any, ...]:
-    return tuple(machine.listed(items))
-
-
-def _set(machine: Machine, items: Any = ()) -> OrderedSet:
-    return OrderedSet(machine, machine.listed(items))
-
-
-def _max(machine: Machine, *items: Any, **options: Any) -> Any:
-    return _best(machine, max, items, options)
-
-
-def _min(machine: Machine, *items: Any, **options: Any) -> Any:
-    return _best(machine, min, items, options)
 
 
 def _best(
@@ -168,18 +109,6 @@ def _best(
     return found[choose(range(len(found)), key=keys.__getitem__)]
 
 
-def _next(_: Machine, items: Any, default: Any = _NO) -> Any:
-    return next(items) if default is _NO else next(items, default)
-
-
-def _range(_: Machine, *bounds: Any) -> range:
-    return range(*bounds)
-
-
-def _reversed(machine: Machine, items: Any) -> list[Any]:
-    return machine.listed(items)[::-1]
-
-
 def _round(machine: Machine, number: Any, digits: Any = None) -> Any:
     if digits is None:
         return round(machine.plain(number))
@@ -187,18 +116,6 @@ def _round(machine: Machine, number: Any, digits: Any = None) -> Any:
         raise ValueError(f"round takes up to {_ROUND_MAX} digits")
     machine.charge(_ROUND_STEPS)
     return machine.integer(round(machine.plain(number), digits))
-
-
-def _sorted(machine: Machine, items: Any, *, key: Any = None, reverse: bool = False) -> list[Any]:
-    return ordered(machine, machine.listed(items), key, reverse=reverse)
-
-
-def _str(machine: Machine, value: Any = "") -> str:
-    return machine.shown(value)
-
-
-def _repr(machine: Machine, value: Any) -> str:
-    return machine.shown(value, quoted=True)
 
 
 def _sum(machine: Machine, items: Iterable[Any], start: Any = 0) -> Any:
@@ -209,13 +126,39 @@ def _sum(machine: Machine, items: Iterable[Any], start: Any = 0) -> Any:
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
-    "abs": _abs, "all": _all, "any": _any, "bool": _bool, "chr": _chr, "dict": _dict,
-    "divmod": _divmod, "enumerate": _enumerate, "filter": _filter, "float": _float, "int": _int,
-    "isinstance": _isinstance, "iter": _iter, "len": _len, "list": _list, "map": _map, "max": _max,
-    "min": _min, "next": _next, "ord": _ord, "range": _range, "repr": _repr,
-    "reversed": _reversed, "round": _round, "set": _set, "sorted": _sorted, "str": _str,
-    "sum": _sum, "tuple": _tuple, "zip": _zip,
-}  # fmt: skip
+    "abs": lambda _, number: abs(number),
+    "all": lambda m, items: all(_each(m, items)),
+    "any": lambda m, items: any(_each(m, items)),
+    "bool": lambda _, value=False: bool(value),
+    "chr": lambda _, number: chr(number),
+    "divmod": lambda m, left, right: divmod(m.dividend(m.plain(left)), m.plain(right)),
+    "iter": lambda m, items: iter(m.listed(items)),
+    "len": lambda _, items: len(items),
+    "list": lambda m, items=(): m.listed(items),
+    "max": lambda m, *items, **options: _best(m, max, items, options),
+    "min": lambda m, *items, **options: _best(m, min, items, options),
+    "next": lambda _, items, default=_NO: next(items) if default is _NO else next(items, default),
+    "ord": lambda _, text: ord(text),
+    "range": lambda _, *bounds: range(*bounds),
+    "repr": lambda m, value: m.shown(value, quoted=True),
+    "reversed": lambda m, items: m.listed(items)[::-1],
+    "set": lambda m, items=(): OrderedSet(m, m.listed(items)),
+    "sorted": lambda m, items, *, key=None, reverse=False: ordered(
+        m, m.listed(items), key, reverse=reverse
+    ),
+    "str": lambda m, value="": m.shown(value),
+    "tuple": lambda m, items=(): tuple(m.listed(items)),
+    "dict": _dict,
+    "enumerate": _enumerate,
+    "filter": _filter,
+    "float": _float,
+    "int": _int,
+    "isinstance": _isinstance,
+    "map": _map,
+    "round": _round,
+    "sum": _sum,
+    "zip": _zip,
+}
 """Name -> function, which gets the machine first."""
 
 _TYPES: Final[dict[str, type]] = {

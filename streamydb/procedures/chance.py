@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-__all__ = ["Random"]
-
 _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15
 
@@ -21,7 +19,6 @@ class Random:
     __slots__ = ("_state",)
 
     def __init__(self, seq: int) -> None:
-        """Begin the sequence of ``seq``."""
         digest = hashlib.sha256(b"streamydb random %d" % seq).digest()
         self._state = int.from_bytes(digest[:8], "little")
 

@@ -14,8 +14,6 @@ from streamydb.limits import MODULE_BYTES_MAX
 from streamydb.procedures.builtins import EXCEPTIONS, NAMES
 from streamydb.procedures.namespaces import MATH
 
-__all__ = ["Checked", "Refusal", "check_text", "is_workflow", "literals_of"]
-
 
 class Refusal(NamedTuple):
     """Something that a module must not say."""
@@ -124,12 +122,7 @@ def is_workflow(node: ast.AST | None) -> TypeGuard[ast.Call]:
 
 
 def literals_of(node: ast.Call) -> dict[str, Any]:
-    """The arguments of a declaration.
-
-    Raises:
-        ValueError: they are no named literals.
-
-    """
+    """The arguments of a declaration. Raises ValueError: they are no named literals."""
     if node.args or any(keyword.arg is None for keyword in node.keywords):
         raise ValueError("names")
     try:

@@ -23,11 +23,8 @@ from streamydb.procedures.declare import Abort, DeclaredKeys
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.meter import Stop, cut_reason, is_of_language
-from streamydb.procedures.modules import Module
+from streamydb.procedures.modules import Module, Workspace
 from streamydb.procedures.view import Host, Known, ProcedureView, Stamp
-from streamydb.procedures.workspaces import Workspace
-
-__all__ = ["Called", "ModuleVersion", "declared_keys", "run", "version_of"]
 
 
 class ModuleVersion(msgspec.Struct, frozen=True):
@@ -148,10 +145,7 @@ def _ended(
 
 def declared_keys(module: Module, name: str, args: Mapping[str, Any]) -> DeclaredKeys | None:
     """The keys and ranges that the procedure's key function gives; None without one.
-
-    Raises:
-        ValueError: the function fails, or gives something else.
-
+    Raises ValueError: the function fails, or gives something else.
     """
     with module.namespace(Machine()) as namespace:
         return keys_of(module, namespace, name, args)

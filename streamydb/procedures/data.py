@@ -16,8 +16,6 @@ from streamydb.records.values import encode_normal
 if TYPE_CHECKING:
     from streamydb.procedures.machine import Machine
 
-__all__ = ["canonical_of", "decoded", "name_of", "plain_bytes", "unfit", "value_of"]
-
 _WALKED: Final = (dict, list, tuple)
 """They have been charged for when their canonical form is made."""
 
@@ -30,7 +28,6 @@ def canonical_of(machine: Machine, value: Any) -> bytes:
 
     Raises:
         TypeError, OverflowError: it is no value.
-
     """
     kind = type(value)
     if kind is int and INTEGER_MIN <= value <= INTEGER_MAX:
@@ -69,10 +66,7 @@ def _refused(value: Any) -> bytes:
 def _is_normal(machine: Machine, value: Any, depth: int) -> bool:
     """Charge for a dict, list or tuple as `Meter.walk`; return True if its canonical form needs no
     other look at it: false also if that is not found out here.
-
-    Raises:
-        TypeError: as `Meter.walk`.
-
+    Raises TypeError: as `Meter.walk`.
     """
     if depth > PROCEDURE_DEPTH_MAX:
         machine.exceed("depth")

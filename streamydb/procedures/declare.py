@@ -11,11 +11,6 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 from streamydb.records.ranges import Range
 
-__all__ = [
-    "Abort", "DeclaredKeys", "KeyFunction", "Workflow", "declared", "key_function", "procedure",
-    "range_of",
-]  # fmt: skip
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 KeyFunction: TypeAlias = Callable[[dict[str, Any]], "Iterable[str] | Mapping[str, Iterable[Any]]"]
 """Gives the keys of a call from its arguments: a list, or {"keys": [...], "reads": [...],
@@ -36,11 +31,7 @@ class DeclaredKeys(NamedTuple):
 
 
 def declared(told: Any) -> DeclaredKeys:
-    """Return what a key function has told.
-
-    Raises:
-        TypeError: it is something else.
-    """
+    """Return what a key function has told. Raises TypeError: it is something else."""
     if not isinstance(told, Mapping):
         return DeclaredKeys(_texts(told), [], [])
     ranges = [range_of(each) for each in told.get("ranges", ())]
@@ -49,9 +40,7 @@ def declared(told: Any) -> DeclaredKeys:
 
 def range_of(told: Any) -> Range:
     """Return a range from a prefix, or from a dict with `prefix`, or `start` and `end`.
-
-    Raises:
-        TypeError: it is something else.
+    Raises TypeError: it is something else.
     """
     if isinstance(told, Range):
         return told
@@ -76,7 +65,6 @@ class Abort(BaseException):
     """
 
     def __init__(self, reason: str) -> None:
-        """Give the reason, a text."""
         super().__init__(reason)
         self.reason = reason
 

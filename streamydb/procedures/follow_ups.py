@@ -24,21 +24,6 @@ from streamydb.records.names import FOLLOW_UP_PREFIX
 if TYPE_CHECKING:
     from streamydb.procedures.modules import Module
 
-__all__ = [
-    "NO_OUTPUTS",
-    "Emission",
-    "FollowUp",
-    "FollowUpCounts",
-    "FollowUpRefused",
-    "Outputs",
-    "StreamRecord",
-    "Turn",
-    "counts_of",
-    "joined",
-    "outputs_of",
-    "turn_of",
-]  # fmt: skip
-
 _NOTHING: Final = b'{"done":0,"made":0}'
 
 
@@ -145,10 +130,7 @@ def outputs_of(
     keys_of: KeysOf,
 ) -> Outputs:
     """The records of a call that emitted ``emissions`` at ``place`` (seq, ts_ms, id).
-
-    Raises:
-        Refused: a follow-up cannot be made.
-
+    Raises FollowUpRefused: a follow-up cannot be made.
     """
     seq, ts_ms, name = place
     root = seq if batch is None else batch.id

@@ -6,7 +6,9 @@ is known, and checked, before anything runs. Procedures are its nodes and stream
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from streamydb.limits import (
@@ -17,8 +19,6 @@ from streamydb.limits import (
     WORKFLOW_NAMES_MAX,
 )
 from streamydb.records.names import FLOWS_PREFIX, WINDOWS_PREFIX
-
-__all__ = ["Window", "WorkflowGraph", "flow_key", "graph_of", "window_key"]
 
 _FIELDS: Final = {"emits", "triggers", "windows", "nested"}
 _WINDOW_FIELDS: Final = ({"owner", "size", "slide"}, {"owner", "size_ms", "slide_ms"})
@@ -86,10 +86,7 @@ def graph_of(
     told: Mapping[str, Any], procedures: Collection[str], keyed: Collection[str]
 ) -> WorkflowGraph:
     """Check a declaration against the procedures of its module, and those with key functions.
-
-    Raises:
-        ValueError: it is no workflow; the message says why.
-
+    Raises ValueError: it is no workflow; the message says why.
     """
     _require(told.keys() <= _FIELDS, f"Workflow takes {', '.join(sorted(_FIELDS))}")
     emits = _names("emits", told.get("emits", {}))
@@ -119,7 +116,6 @@ def _require(holds: object, reason: str) -> None:
 
 
 def _names(field: str, told: Any) -> dict[str, tuple[str, ...]]:
-    """A dict of lists of names."""
     fits = type(told) is dict and all(_is_name(name) and _is_list(told[name]) for name in told)
     _require(fits, f"{field} is a dict of lists of names")
     return {name: tuple(dict.fromkeys(given)) for name, given in told.items()}
@@ -181,7 +177,6 @@ def _ranks(graph: WorkflowGraph, nodes: list[str]) -> dict[str, int]:
 
 
 def _level(start: str, edges: set[tuple[str, str]], level: dict[str, int]) -> None:
-    """Give levels to all that is connected with ``start``."""
     level[start] = 0
     waiting = [start]
     while waiting:
@@ -195,7 +190,6 @@ def _level(start: str, edges: set[tuple[str, str]], level: dict[str, int]) -> No
 
 
 def _inside(graph: WorkflowGraph) -> None:
-    """Streams within a nested transaction are acyclic, too."""
     for members in graph.nested.values():
         edges = {
             (member, target)
@@ -218,3 +212,71 @@ def _sorted(nodes: list[str], edges: set[tuple[str, str]]) -> list[str]:
             del left[node]
         found += free
     return found
+
+
+Function = ast.FunctionDef | ast.Lambda
+
+
+class BoundNames:
+    """The bound names at the place in a tree that is being visited.
+
+    These are the arguments of the innermost function, and the targets of the loops around the
+    place, unless something in the function takes a name its value: `del`, or the end of `except`.
+    """
+
+    def __init__(self) -> None:
+        self._names: frozenset[str] = frozenset()
+        self._unbound: frozenset[str] = frozenset()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    @contextmanager
+    def within(self, function: Function) -> Iterator[None]:
+        """Inside of a function."""
+        before = self._names, self._unbound
+        self._unbound = frozenset(_unbinds(function))
+        self._names = frozenset(_arguments(function.args)) - self._unbound
+        try:
+            yield
+        finally:
+            self._names, self._unbound = before
+
+    @contextmanager
+    def repeated(self, target: ast.expr) -> Iterator[None]:
+        """Inside of the body of a loop with this target."""
+        before = self._names
+        self._names |= frozenset(_stored(target)) - self._unbound
+        try:
+            yield
+        finally:
+            self._names = before
+
+    @contextmanager
+    def comprehended(self, generators: list[ast.comprehension]) -> Iterator[None]:
+        """Inside of a comprehension, whose own names have no value at its beginning."""
+        before = self._names
+        self._names -= {name for each in generators for name in _stored(each.target)}
+        try:
+            yield
+        finally:
+            self._names = before
+
+
+def _arguments(args: ast.arguments) -> Iterator[str]:
+    for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg):
+        if arg is not None:
+            yield arg.arg
+
+
+def _stored(target: ast.expr) -> Iterator[str]:
+    return (node.id for node in ast.walk(target)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))  # fmt: skip
+
+
+def _unbinds(function: Function) -> Iterator[str]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del):
+            yield node.id
+        elif isinstance(node, ast.ExceptHandler) and node.name is not None:
+            yield node.name

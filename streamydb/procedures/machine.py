@@ -12,14 +12,19 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
-from streamydb.procedures.meter import ITEMS_PER_STEP, TEXT_PER_STEP, is_of_language
+from streamydb.procedures.meter import (
+    ITEMS_PER_STEP,
+    SEARCHED_FREE,
+    TEXT_PER_STEP,
+    WORD,
+    is_of_language,
+    steps_of_find,
+    steps_of_levels,
+)
 from streamydb.procedures.methods import ATTRIBUTES, METHODS
 from streamydb.procedures.namespaces import Namespace
 from streamydb.procedures.sets import OrderedSet
-from streamydb.procedures.text_meter import TextMeter
-from streamydb.procedures.work import SEARCHED_FREE, WORD, steps_of_find, steps_of_levels
-
-__all__ = ["HELPERS", "Machine"]
+from streamydb.procedures.texts import TextMeter
 
 _NUMBERS: Final = {int, float, bool}
 _SEQUENCES: Final = (str, list, tuple)

@@ -6,16 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streamydb.procedures.chance import Random
-from streamydb.procedures.meter import TEXT_PER_STEP
-from streamydb.procedures.searches import SEARCHES, SHORT
+from streamydb.procedures.meter import TEXT_PER_STEP, steps_of_find, steps_of_strip
 from streamydb.procedures.sets import OrderedSet
-from streamydb.procedures.texts import CHARACTERS_PER_STEP, pinned
-from streamydb.procedures.work import steps_of_find, steps_of_strip
+from streamydb.procedures.texts import CHARACTERS_PER_STEP, SEARCHES, SHORT, pinned
 
 if TYPE_CHECKING:
     from streamydb.procedures.machine import Machine
-
-__all__ = ["ATTRIBUTES", "METHODS", "Method"]
 
 Method: TypeAlias = Callable[..., Any]
 
@@ -40,7 +36,6 @@ def _affix(name: str) -> Method:
 
 
 def _found(name: str) -> Method:
-    """A method of texts that looks for a part."""
     function = _function(name)
     backwards = name.startswith("r")
 
@@ -128,37 +123,16 @@ def _split(name: str) -> Method:
     return call
 
 
+_CASED: Final = (
+    "capitalize casefold isalnum isalpha isdecimal isdigit islower isspace isupper lower lstrip "
+    "rstrip strip title upper"
+).split()
 _TEXT: Final[dict[str, Method]] = {
-    **{
-        name: _affix(name)
-        for name in ("endswith", "isascii", "removeprefix", "removesuffix", "startswith")
-    },
-    **{
-        name: _found(name)
-        for name in ("count", "find", "index", "partition", "rfind", "rindex", "rpartition")
-    },
-    **{
-        name: _cased(name)
-        for name in (
-            "capitalize",
-            "casefold",
-            "isalnum",
-            "isalpha",
-            "isdecimal",
-            "isdigit",
-            "islower",
-            "isspace",
-            "isupper",
-            "lower",
-            "lstrip",
-            "rstrip",
-            "strip",
-            "title",
-            "upper",
-        )
-    },
-    **{name: _split(name) for name in ("rsplit", "split", "splitlines")},
-    **{name: _wide(name) for name in ("center", "ljust", "rjust", "zfill")},
+    **{n: _affix(n) for n in "endswith isascii removeprefix removesuffix startswith".split()},
+    **{n: _found(n) for n in "count find index partition rfind rindex rpartition".split()},
+    **{n: _cased(n) for n in _CASED},
+    **{n: _split(n) for n in ("rsplit", "split", "splitlines")},
+    **{n: _wide(n) for n in ("center", "ljust", "rjust", "zfill")},
     "replace": _replace,
     "join": _join,
 }
@@ -176,7 +150,6 @@ def _shallow(kind: type, name: str) -> Method:
 
 
 def _deep(kind: type, name: str) -> Method:
-    """A method that compares with all items."""
     function = getattr(kind, name)
 
     def call(machine: Machine, items: Any, *args: Any) -> Any:
@@ -189,7 +162,6 @@ def _deep(kind: type, name: str) -> Method:
 
 
 def _once(kind: type, name: str) -> Method:
-    """A method that takes one step."""
     function = getattr(kind, name)
 
     def call(_: Machine, items: Any, *args: Any) -> Any:
@@ -199,7 +171,6 @@ def _once(kind: type, name: str) -> Method:
 
 
 def _keyed(name: str) -> Method:
-    """A method of dicts that takes a key."""
     function = getattr(dict, name)
 
     deletes = name == "pop"
@@ -213,7 +184,6 @@ def _keyed(name: str) -> Method:
 
 
 def _view(name: str) -> Method:
-    """A view of a dict, as a list."""
     function = getattr(dict, name)
 
     def call(machine: Machine, items: Any) -> Any:
@@ -257,7 +227,6 @@ def _update(machine: Machine, items: dict[Any, Any], more: Any = (), **named: An
 
 
 def _pairs(machine: Machine, items: Any) -> list[Any]:
-    """The pairs that make a dict."""
     if type(items) is dict:
         machine.items(len(items))
         machine.charge(len(items) // 4)
@@ -271,15 +240,6 @@ def _copied(machine: Machine, items: dict[Any, Any]) -> dict[Any, Any]:
     machine.pass_gaps()
     machine.search_all(items)
     return items.copy()
-
-
-def _set(name: str) -> Method:
-    function = getattr(OrderedSet, name)
-
-    def call(_: Machine, items: Any, *args: Any) -> Any:
-        return function(items, *args)
-
-    return call
 
 
 def _random(name: str) -> Method:
@@ -301,6 +261,11 @@ def _shuffle(machine: Machine, random: Random, items: list[Any]) -> None:
         items[place], items[other] = items[other], items[place]
 
 
+_OF_SETS: Final = (
+    "add clear copy difference discard intersection isdisjoint issubset issuperset remove "
+    "symmetric_difference union update"
+).split()
+
 METHODS: Final[dict[type, dict[str, Method]]] = {
     str: _TEXT,
     list: {
@@ -319,24 +284,7 @@ METHODS: Final[dict[type, dict[str, Method]]] = {
         "clear": _shallow(dict, "clear"),
         "copy": _copied,
     },
-    OrderedSet: {
-        n: _set(n)
-        for n in (
-            "add",
-            "clear",
-            "copy",
-            "difference",
-            "discard",
-            "intersection",
-            "isdisjoint",
-            "issubset",
-            "issuperset",
-            "remove",
-            "symmetric_difference",
-            "union",
-            "update",
-        )
-    },
+    OrderedSet: {n: _once(OrderedSet, n) for n in _OF_SETS},
     int: {"bit_length": _once(int, "bit_length")},
     float: {"is_integer": _once(float, "is_integer")},
     Random: {**{n: _random(n) for n in ("random", "randint", "choice")}, "shuffle": _shuffle},

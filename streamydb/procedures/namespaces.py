@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from streamydb.procedures.machine import Machine
 
-__all__ = ["MATH", "Namespace"]
-
 _BITS_PER_STEP: Final = 16
 """Bits of an integer that one step of a function of `math` takes."""
 
@@ -21,7 +19,6 @@ class Namespace:
     __slots__ = ("_values",)
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        """Show these names."""
         self._values = values
 
     def names(self) -> frozenset[str]:
@@ -29,11 +26,7 @@ class Namespace:
         return frozenset(self._values)
 
     def value(self, name: str) -> Any:
-        """Return the value of a name.
-
-        Raises:
-            AttributeError: there is no such name here.
-        """
+        """Return the value of a name. Raises AttributeError: there is no such name here."""
         if name not in self._values:
             raise AttributeError(f"procedures have no {name} in this module")
         return self._values[name]
@@ -51,26 +44,7 @@ def _math(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-MATH: Final = Namespace(
-    {
-        **{
-            name: _math(getattr(math, name))
-            for name in (
-                "ceil",
-                "copysign",
-                "fabs",
-                "floor",
-                "gcd",
-                "isfinite",
-                "isinf",
-                "isnan",
-                "isqrt",
-                "sqrt",
-                "trunc",
-            )
-        },
-        "inf": math.inf,
-        "pi": math.pi,
-    }
-)
+_EXACT: Final = "ceil copysign fabs floor gcd isfinite isinf isnan isqrt sqrt trunc".split()
+_FUNCTIONS: Final = {name: _math(getattr(math, name)) for name in _EXACT}
+MATH: Final = Namespace({**_FUNCTIONS, "inf": math.inf, "pi": math.pi})
 """The part of `math` that is exact, and so the same on every machine."""

@@ -15,14 +15,8 @@ from streamydb import errors
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN, VALUE_BYTES_MAX
 from streamydb.procedures.data import canonical_of, decoded, value_of
 from streamydb.procedures.machine import Machine
-from streamydb.procedures.meter import TEXT_PER_STEP
+from streamydb.procedures.meter import TEXT_PER_STEP, WORD
 from streamydb.procedures.view import UNDECLARED, ProcedureView
-from streamydb.procedures.work import WORD
-
-__all__ = [
-    "QUICK", "add2", "append1", "bound_to", "filled", "filled1", "filled2", "get1", "get2",
-    "grown", "put2", "texted",
-]  # fmt: skip
 
 _WORDS: Final = 1 << 63
 """The text of an integer below it takes one step."""

@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 
 from streamydb.procedures.meter import Meter
 
-__all__ = ["OrderedSet"]
-
 
 class OrderedSet:
     """A set on a dict; every operation is charged."""
@@ -18,7 +16,6 @@ class OrderedSet:
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, meter: Meter, items: Iterable[Any] = ()) -> None:
-        """Hold ``items``, which were charged for."""
         self.meter = meter
         self.items: dict[Any, None] = {}
         count = 0
@@ -28,7 +25,6 @@ class OrderedSet:
         meter.charge(count // 4)
 
     def _found(self, item: Any) -> Any:
-        """An item, which is looked for."""
         self.meter.walk(item)
         self.meter.search(len(self.items), item)
         return item
@@ -92,12 +88,7 @@ class OrderedSet:
         self.meter.deleted += 1
 
     def remove(self, item: Any) -> None:
-        """Remove an item.
-
-        Raises:
-            KeyError: it is not there.
-
-        """
+        """Remove an item. Raises KeyError: it is not there."""
         del self.items[self._found(item)]
         self.meter.deleted += 1
 

@@ -10,12 +10,13 @@ none.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
+from streamydb.procedures.meter import TEXT_PER_STEP, Meter
+from streamydb.procedures.sets import OrderedSet
 from streamydb.procedures.unicode14 import UNASSIGNED
-
-__all__ = ["CHARACTERS_PER_STEP", "pinned", "pinned_repr", "require_known"]
 
 
 def _unassigned() -> bytes:
@@ -39,10 +40,7 @@ _UNCASED: Final = tuple("ªº\u0138\u018d\u01aa\u01ab\u01ba\u0221\u0234\u0235\u0
 
 def pinned(function: Callable[..., Any], text: str, *args: Any) -> Any:
     """A method of texts, with the tables of Unicode 14.0.
-
-    Raises:
-        ValueError: there are too many different characters that a later version has changed.
-
+    Raises ValueError: there are too many different characters that a later version has changed.
     """
     if text.isascii() and not args:
         return function(text)
@@ -92,11 +90,154 @@ def _escaped(point: int) -> str:
 
 def require_known(text: str) -> str:
     """The text of a number, whose digits and spaces Unicode 14.0 has.
-
-    Raises:
-        ValueError: it has other characters, which are no digits.
-
+    Raises ValueError: it has other characters, which are no digits.
     """
     if not text.isascii() and _later(set(text)):
         raise ValueError("not a number")
     return text
+
+
+# Python looks for the last place of a text, and for a character among many, by comparing each with
+# each. The results are those of Python.
+SHORT: Final = 64
+"""Shorter texts are left to Python."""
+
+
+def _is_long(args: tuple[Any, ...]) -> bool:
+    return bool(args) and type(args[0]) is str and len(args[0]) > SHORT
+
+
+def _rfind(text: str, *args: Any) -> int:
+    if not _is_long(args) or len(args) > 3:
+        return text.rfind(*args)
+    part, start, end = (*args, None, None)[:3]
+    first, behind, _ = slice(start, end).indices(len(text))
+    found = text[first:behind][::-1].find(part[::-1])
+    return -1 if found < 0 else behind - found - len(part)
+
+
+def _rindex(text: str, *args: Any) -> int:
+    found = _rfind(text, *args)
+    if found < 0:
+        raise ValueError("substring not found")
+    return found
+
+
+def _rpartition(text: str, *args: Any) -> tuple[str, str, str]:
+    if not _is_long(args) or len(args) > 1:
+        return text.rpartition(*args)
+    found = _rfind(text, *args)
+    return ("", "", text) if found < 0 else (text[:found], args[0], text[found + len(args[0]) :])
+
+
+def _rsplit(text: str, *args: Any) -> list[str]:
+    if not _is_long(args):
+        return text.rsplit(*args)
+    parts = text[::-1].split(args[0][::-1], *args[1:])
+    return [part[::-1] for part in reversed(parts)]
+
+
+def _stripped(name: str, *, left: bool, right: bool) -> Callable[..., str]:
+    function = getattr(str, name)
+
+    def call(text: str, *args: Any) -> str:
+        if not _is_long(args) or len(args) > 1:
+            return function(text, *args)  # type: ignore[no-any-return]
+        gone = set(args[0])
+        start, end = 0, len(text)
+        while left and start < end and text[start] in gone:
+            start += 1
+        while right and start < end and text[end - 1] in gone:
+            end -= 1
+        return text[start:end]
+
+    return call
+
+
+SEARCHES: Final[dict[str, Callable[..., Any]]] = {
+    "rfind": _rfind, "rindex": _rindex, "rpartition": _rpartition, "rsplit": _rsplit,
+    "strip": _stripped("strip", left=True, right=True),
+    "lstrip": _stripped("lstrip", left=True, right=False),
+    "rstrip": _stripped("rstrip", left=False, right=True),
+}  # fmt: skip
+"""By the name of the method; called with the text and the method's arguments."""
+
+
+_FORMAT: Final = re.compile(r"[<>=^]?[ +-]?0?([0-9]{0,4})[,_]?(?:\.([0-9]{1,3}))?[bcdeEfFgGosxX%]?")
+_WIDTH_MAX: Final = 1000
+_WORDS: Final = 1 << 63
+"""The text of an integer below it takes one step."""
+
+
+class TextMeter(Meter):
+    """A meter that makes texts."""
+
+    __slots__ = ()
+
+    def joined(self, *parts: str) -> str:
+        """An f-string of finished parts."""
+        self.left -= sum(map(len, parts)) // TEXT_PER_STEP + 1
+        if self.left < 0:
+            self.exceed("steps")
+        return "".join(parts)
+
+    def formatted(self, value: Any, conversion: int, spec: str) -> str:
+        """One value of an f-string."""
+        if type(value) is int and not spec and conversion == -1 and -_WORDS < value < _WORDS:
+            self.left -= 1
+            if self.left < 0:
+                self.exceed("steps")
+            return repr(value)
+        if conversion != -1 or (spec == "" and type(value) is not str):
+            value = self.shown(value, quoted=conversion in (97, 114))
+        if not spec:
+            return str(value)
+        if type(value) not in (str, int, float, bool):
+            raise TypeError("only texts and numbers have formats")
+        found = _FORMAT.fullmatch(spec)
+        if found is None or int(found[1] or 0) > _WIDTH_MAX:
+            raise ValueError("a format has a width up to 1000 and no fill")
+        self.integer(value)
+        if type(value) is int:
+            self.charge(value.bit_length() // 128)
+        elif type(value) is float:
+            self.charge(int(found[2] or 0) // 16)
+        return format(value, spec)
+
+    def shown(self, value: Any, *, quoted: bool = False) -> str:
+        """The text of data."""
+        kind = type(value)
+        if kind is str and not quoted:
+            return str(value)
+        if kind is OrderedSet:
+            raise TypeError("a set has no text; take a list")
+        if type(self.integer(self.walk(value))) is int:
+            self.charge(value.bit_length() // 128)
+        least = self._spread(value)
+        if least // TEXT_PER_STEP >= self.left:  # it is not made just to be refused
+            self.text(least)
+        text = pinned_repr(value)
+        self.text(len(text))
+        if not text.isascii() or "\\u" in text or "\\U" in text:
+            self.charge(len(text) // CHARACTERS_PER_STEP)
+        return text
+
+    def _spread(self, value: Any) -> int:
+        """The characters that the text of the value has at least;
+        no integer is too long to show.
+        """
+        if type(value) in (list, tuple, dict):
+            pairs = [*value, *value.values()] if type(value) is dict else value
+            least = 0
+            for item in pairs:
+                if type(item) is OrderedSet:
+                    raise TypeError("a set has no text; take a list")
+                least += self._spread(self.integer(item))
+            self.charge(len(value) // 4)
+            return least
+        if type(value) is float:
+            self.charge(1)
+        elif type(value) is int:
+            self.charge(value.bit_length() // 64)
+            return value.bit_length() * 3 // 10
+        return 0

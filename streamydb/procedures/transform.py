@@ -2,24 +2,24 @@
 
 Loops, comprehensions and functions tick; operators, methods, attributes, subscripts, comparisons
 and formats become calls of the machine where they could take long. Annotations are dropped, and so
-are imports, whose names the machine gives.
+are imports, whose names the machine gives. Long code without a loop or a call is charged by the
+nodes in it (`weigher`).
 """
 
 from __future__ import annotations
 
 import ast
+import copy
 from typing import Any, Final
 
-from streamydb.procedures.bound_names import BoundNames
-from streamydb.procedures.meter import TEXT_PER_STEP
-
-__all__ = [
-    "INTEGER", "KEYS_OF", "TYPE", "Rewriter", "helper_call", "is_kind", "is_small", "statement",
-]  # fmt: skip
+from streamydb.procedures.graph import BoundNames
+from streamydb.procedures.meter import SEARCHED_FREE, TEXT_PER_STEP
+from streamydb.procedures.weigher import handlers_in, may_delete, steps_of
 
 _OPERATORS: Final[dict[type[ast.operator], str]] = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Mod: "mod", ast.Pow: "power",
-    ast.LShift: "shift", ast.BitOr: "union", ast.BitAnd: "both", ast.BitXor: "either",
+    ast.FloorDiv: "floor", ast.LShift: "shift",
+    ast.BitOr: "union", ast.BitAnd: "both", ast.BitXor: "either",
 }  # fmt: skip
 _SMALL: Final = 1 << 64
 _METHOD_OF: Final = {1: "method1", 2: "method2"}
@@ -36,20 +36,26 @@ _SPREAD_MOST: Final = 2
 _FILLED: Final = {1: "filled1", 2: "filled2", **dict.fromkeys(range(3, 9), "filled")}
 """The helper that makes a text, by the number of values in it."""
 
-
 TYPE: Final = "__type_"
 INTEGER: Final = "__int_"
 """Names under which code finds the type of a value, and the type of integers."""
 _DIGITS: Final = 18
 """An integer that takes no more characters is below `quick`'s longest."""
+_ONE_DIGIT: Final = 1 << 30
+LIST: Final = "__list_"
+"""The type of lists, of which an item is found at once."""
+_IDENTITY: Final = (ast.Is, ast.IsNot)
+QUICKENS: Final = True
+"""Two integers are compared without a call of the machine."""
+_OWNER: Final = "__owner_"
+"""Holds the owner of an item while its key is looked at."""
 KEYS_OF: Final = "__keys_of_"
 """Begins the names under which the key functions of procedures stand."""
 
 
-def _key_functions(node: ast.FunctionDef) -> list[ast.expr]:
-    """Return the functions given by `@procedure(keys=...)`."""
-    calls = [found for found in node.decorator_list if isinstance(found, ast.Call)]
-    return [keyword.value for call in calls for keyword in call.keywords]
+def instrument(tree: ast.Module) -> ast.Module:
+    """Rewrite the tree in place."""
+    return ast.fix_missing_locations(_Rewriter(tree).visit(tree))  # type: ignore[no-any-return]
 
 
 def helper_call(helper: str, *args: ast.expr, at: ast.AST) -> ast.Call:
@@ -79,16 +85,40 @@ def is_small(node: ast.expr) -> bool:
     )
 
 
+def _is_long(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Constant)
+        and type(node.value) is str
+        and len(node.value) > TEXT_PER_STEP // 4
+    )
+
+
+def _is_plain(node: ast.expr) -> bool:
+    """Return True for a literal with which anything is compared at once."""
+    return isinstance(node, ast.Constant) and not _is_long(node)
+
+
+def _parameters(args: ast.arguments) -> list[ast.arg]:
+    return [*args.posonlyargs, *args.args, *args.kwonlyargs]
+
+
 class _Rewriter(ast.NodeTransformer):
-    """One rule for each kind of node; `weigher` adds to them."""
+    """One rule for each kind of node."""
 
-    operators = _OPERATORS
-    fills = False
-    """Texts are made by `quick`'s helpers; comprehensions have to tell `bound` of their names."""
-
-    def __init__(self) -> None:
-        """Rewrite one module."""
+    def __init__(self, tree: ast.Module) -> None:
+        """Rewrite this module."""
         self.bound = BoundNames()
+        self.handlers = handlers_in(tree)
+        self.deletes = any(map(may_delete, ast.walk(tree)))
+        self.comprehensions: list[int] = []
+        """The steps of an iteration of each comprehension that is being rewritten."""
+
+    def visit_Module(self, node: ast.Module) -> ast.Module:
+        steps = steps_of(*node.body)
+        self.generic_visit(node)
+        if steps:
+            node.body.insert(0, self._statement("charge", steps, node))
+        return node
 
     def visit_Import(self, node: ast.Import) -> ast.stmt:
         return ast.copy_location(ast.Pass(), node)  # it may be all that a block has
@@ -107,66 +137,104 @@ class _Rewriter(ast.NodeTransformer):
         return self._visited(ast.copy_location(made, node))
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        steps = steps_of(*node.body, *_parameters(node.args))
         node.returns = None
-        keys = _key_functions(node)
+        calls = [found for found in node.decorator_list if isinstance(found, ast.Call)]
+        keys = [keyword.value for call in calls for keyword in call.keywords]
         node.decorator_list = []
         node.args = self._visited(node.args)
         with self.bound.within(node):
             node.body = self._each(node.body)
         body = [*node.body] or [ast.Pass()]
         guarded = ast.Try(body, [], [], [statement("leave", node)])
-        node.body = [statement("enter", node), ast.copy_location(guarded, node)]
+        node.body = [self._entered("enter", steps, node), ast.copy_location(guarded, node)]
         named = ast.Name(KEYS_OF + node.name, ast.Store())
         told = [ast.Assign([named], self._visited(function)) for function in keys]
         return [node, *(ast.copy_location(assign, node) for assign in told)]
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
+        steps = steps_of(node.body, *_parameters(node.args))
         node.args = self._visited(node.args)
         with self.bound.within(node):
             node.body = self._visited(node.body)
-        return helper_call("wrapped", node, at=node)
+        made = helper_call("wrapped", node, at=node)
+        if steps:
+            made.args.append(ast.Constant(steps + 1))
+        return made
 
     def visit_For(self, node: ast.For) -> ast.For:
+        steps = steps_of(node.target, *node.body)
         node.target, node.iter = self._visited(node.target), self._visited(node.iter)
         with self.bound.repeated(node.target):
             node.body = self._each(node.body)
         node.orelse = self._each(node.orelse)
-        node.body.insert(0, statement("tick", node))
+        node.iter = self._iterated(node.iter)
+        node.body.insert(0, self._entered("tick", steps, node))
+        if self.deletes and isinstance(node.target, ast.Tuple | ast.List):
+            node.body.insert(0, statement("pass_gaps", node))
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
+        unpacks = any(isinstance(target, ast.Tuple | ast.List) for target in node.targets)
+        self.generic_visit(node)
+        if unpacks and not isinstance(node.value, ast.Tuple | ast.List):
+            node.value = self._iterated(node.value)
         return node
 
     def visit_While(self, node: ast.While) -> ast.While:
+        steps = steps_of(node.test, *node.body)
         self.generic_visit(node)
-        node.body.insert(0, statement("tick", node))
+        node.body.insert(0, self._entered("tick", steps, node))
         return node
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.ExceptHandler:
-        node.body = [self._visited(statement) for statement in node.body]
-        node.body = [statement("caught", node), *node.body]
+        node.body = [self._visited(each) for each in node.body]
+        node.body = [self._statement("caught", self.handlers, node), *node.body]
         return node
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
         self.generic_visit(node)
-        node.ifs.insert(0, helper_call("tick", at=node.iter))
+        node.iter = self._iterated(node.iter)
+        steps = self.comprehensions[-1]
+        unpacks = self.deletes and isinstance(node.target, ast.Tuple | ast.List)
+        if steps or unpacks:
+            more = [ast.Constant(True)] if unpacks else []
+            test = helper_call("spent", ast.Constant(steps + 1), *more, at=node.iter)
+        else:
+            test = helper_call("tick", at=node.iter)
+        node.ifs.insert(0, test)
+        return node
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
+        self._comprehended(node)
         return node
 
     def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.expr:
-        self.generic_visit(node)
+        self._comprehended(node)
         items = ast.copy_location(ast.ListComp(node.elt, node.generators), node)
         return helper_call("iterator", items, at=node)
 
     def visit_DictComp(self, node: ast.DictComp) -> ast.expr:
-        self.generic_visit(node)
-        node.key = helper_call("key", node.key, at=node)
-        return node
+        pair = ast.copy_location(ast.Tuple([node.key, node.value], ast.Load()), node)
+        pairs = ast.copy_location(ast.ListComp(pair, node.generators), node)
+        return helper_call("make_dict", self.visit_ListComp(pairs), at=node)
 
     def visit_Dict(self, node: ast.Dict) -> ast.expr:
+        is_long = len(node.keys) > SEARCHED_FREE
+        items = [(key, value) for key, value in zip(node.keys, node.values, strict=True) if key]
+        if is_long and len(items) == len(node.keys):
+            pairs: list[ast.expr] = [
+                ast.Tuple([self._visited(key), self._visited(value)], ast.Load())
+                for key, value in items
+            ]
+            return helper_call("make_dict", ast.List(pairs, ast.Load()), at=node)
         self.generic_visit(node)
         for place, key in enumerate(node.keys):
             if key is None:
                 node.values[place] = helper_call("mapping", node.values[place], at=node)
             elif not isinstance(key, ast.Constant):
                 node.keys[place] = helper_call("key", key, at=node)
-        return node
+        return helper_call("mapping", node, at=node) if is_long else node
 
     def visit_Set(self, node: ast.Set) -> ast.expr:
         self.generic_visit(node)
@@ -174,7 +242,7 @@ class _Rewriter(ast.NodeTransformer):
         return helper_call("make_set", items, at=node)
 
     def visit_SetComp(self, node: ast.SetComp) -> ast.expr:
-        self.generic_visit(node)
+        self._comprehended(node)
         items = ast.copy_location(ast.ListComp(node.elt, node.generators), node)
         return helper_call("make_set", items, at=node)
 
@@ -185,13 +253,13 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
-        helper = self.operators.get(type(node.op))
+        helper = _OPERATORS.get(type(node.op))
         if helper is None or self.is_free(helper, node.left, node.right):
             return node
         return helper_call(helper, node.left, node.right, at=node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
-        helper = self.operators.get(type(node.op))
+        helper = _OPERATORS.get(type(node.op))
         value = self._visited(node.value)
         target = node.target
         if helper is None or self.is_free(helper, value, value):
@@ -212,6 +280,30 @@ class _Rewriter(ast.NodeTransformer):
         return ast.copy_location(ast.Expr(changed), node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        if len(node.ops) > 1 or not isinstance(node.ops[0], ast.In | ast.NotIn):
+            return self._of_integers(node) or self._compared(node)
+        self.generic_visit(node)
+        item, container = node.left, node.comparators[0]
+        if _is_plain(container):
+            node.left = self.wrapped("compared", item)
+            return node
+        held = helper_call("held", item, container, at=node)
+        if isinstance(node.ops[0], ast.In):
+            return held
+        return ast.copy_location(ast.UnaryOp(ast.Not(), held), node)
+
+    def _of_integers(self, node: ast.Compare) -> ast.expr | None:
+        """Rewrite a comparison of two names, which costs nothing if both are integers."""
+        left, right = node.left, node.comparators[0]
+        names = isinstance(left, ast.Name) and isinstance(right, ast.Name)
+        if len(node.ops) > 1 or not names or not QUICKENS or isinstance(node.ops[0], _IDENTITY):
+            return None
+        test = ast.BoolOp(ast.And(), [is_kind(left, INTEGER), is_kind(right, INTEGER)])
+        free = ast.Compare(left, node.ops, [right])
+        made = ast.IfExp(test, free, self._compared(copy.deepcopy(node)))
+        return ast.copy_location(made, node)
+
+    def _compared(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
         sides = [node.left, *node.comparators]
         for place, op in enumerate(node.ops):
@@ -278,21 +370,19 @@ class _Rewriter(ast.NodeTransformer):
 
     def _filled(self, node: ast.JoinedStr) -> ast.expr | None:
         """Rewrite an f-string with few values, and no format; None: it is another one."""
-        if not self.fills:
-            return None
         texts: list[str] = [""]
         values: list[ast.expr] = []
         for part in node.values:
             if isinstance(part, ast.Constant):
                 texts[-1] += str(part.value)
-            elif (
-                not isinstance(part, ast.FormattedValue) or part.format_spec is not None
-                or part.conversion != -1 or (values and not self._is_at_hand(part.value))
-            ):  # fmt: skip
+                continue
+            if not isinstance(part, ast.FormattedValue) or part.format_spec is not None:
                 return None
-            else:
-                values.append(part.value)
-                texts.append("")
+            at_hand = isinstance(part.value, ast.Name) and part.value.id in self.bound
+            if part.conversion != -1 or (values and not at_hand):
+                return None
+            values.append(part.value)
+            texts.append("")
         helper = _FILLED.get(len(values))
         if helper is None:
             return None
@@ -314,39 +404,55 @@ class _Rewriter(ast.NodeTransformer):
         quick = ast.copy_location(ast.BoolOp(ast.And(), made), node)
         return ast.copy_location(ast.BoolOp(ast.Or(), [quick, filled]), node)
 
-    def _is_at_hand(self, node: ast.expr) -> bool:
-        """Return True if nothing happens when a value is read, so it may be read at once."""
-        return isinstance(node, ast.Name) and node.id in self.bound
-
     def _each(self, nodes: list[ast.stmt]) -> list[ast.stmt]:
-        """Rewrite statements."""
         made = [self._visited(node) for node in nodes]
         return [one for each in made for one in (each if isinstance(each, list) else [each])]
 
     def side(self, op: ast.cmpop, node: ast.expr, *, searched: bool = False) -> ast.expr:
-        """Rewrite a side of a comparison; ``searched``:
-        the one in which the other is looked for.
-        """
-        del op
-        return self.wrapped("searched" if searched else "compared", node)
+        """Rewrite a side of a comparison."""
+        if searched:
+            return node if _is_plain(node) else helper_call("delved", node, at=node)
+        ranks = isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE)
+        return self.wrapped("ranked" if ranks else "compared", node)
 
     def is_quick(self, left: ast.expr, right: ast.expr) -> bool:
         """Return True if two values are compared at once, as one of them is a literal."""
-        return isinstance(left, ast.Constant) or isinstance(right, ast.Constant)
+        return _is_plain(left) or _is_plain(right)
 
     def is_free(self, helper: str, left: ast.expr, right: ast.expr) -> bool:
-        """Return True if an operation is done at once, as one of its operands is small."""
-        return helper in ("add", "sub") and (is_small(left) or is_small(right))
+        """Return True if an operation is done at once, as an operand is small."""
+        if helper != "floor":
+            return helper in ("add", "sub") and (is_small(left) or is_small(right))
+        value = right.value if isinstance(right, ast.Constant) else None
+        return type(value) is int and -_ONE_DIGIT < value < _ONE_DIGIT
 
     def indexed(self, node: ast.Subscript) -> ast.expr:
-        """Rewrite an item that is read, stored or deleted."""
+        """Rewrite an item that is read, stored or deleted, with the owner beside its key."""
+        key = node.slice
+        if isinstance(key, ast.Constant) and type(key.value) is str and not _is_long(key):
+            return node
+        if isinstance(node.ctx, ast.Load):
+            item = helper_call("item", node.value, key, at=node)
+            return self._at_once(node, item) if isinstance(key, ast.Constant) else item
         self.place(node)
         return node
 
     def place(self, node: ast.Subscript) -> None:
-        """Rewrite the index of an item."""
-        if not isinstance(node.slice, ast.Constant):
-            node.slice = helper_call("key", node.slice, at=node)
+        """Rewrite the index of an item that is stored or deleted."""
+        key = node.slice
+        if isinstance(key, ast.Constant) and type(key.value) is str and not _is_long(key):
+            return
+        if self.comprehensions:  # no name is bound in the head of a comprehension
+            node.value = helper_call("owner", node.value, at=node)
+            node.slice = helper_call("key", key, at=node)
+            return
+        owner = node.value
+        if not isinstance(owner, ast.Name):
+            node.value = ast.copy_location(
+                ast.NamedExpr(ast.Name(_OWNER, ast.Store()), owner), owner
+            )
+            owner = ast.Name(_OWNER, ast.Load())
+        node.slice = helper_call("placed", ast.Name(owner.id, ast.Load()), key, at=node)
 
     def wrapped(self, helper: str, node: ast.expr) -> ast.expr:
         """Return a call of a helper with a value; a literal needs none."""
@@ -355,5 +461,37 @@ class _Rewriter(ast.NodeTransformer):
     def _visited(self, node: Any) -> Any:
         return self.visit(node)
 
+    def _comprehended(self, node: Any) -> None:
+        """Rewrite the parts of a comprehension, which has names of its own."""
+        loops = [part for each in node.generators for part in (each.target, each.iter, *each.ifs)]
+        self.comprehensions.append(steps_of(node.elt, *loops))
+        with self.bound.comprehended(node.generators):
+            self.generic_visit(node)
+        self.comprehensions.pop()
 
-Rewriter = _Rewriter
+    def _at_once(self, node: ast.Subscript, item: ast.Call) -> ast.expr:
+        """Rewrite an item with a literal index: in a list, it needs no call of the machine."""
+        owner, name = node.value, node.value
+        if not isinstance(owner, ast.Name):
+            if self.comprehensions:  # no name is bound in the head of a comprehension
+                return item
+            name = ast.Name(_OWNER, ast.Load())
+            owner = ast.NamedExpr(ast.Name(_OWNER, ast.Store()), owner)
+        kind = ast.Attribute(owner, "__class__", ast.Load())
+        is_list = ast.Compare(kind, [ast.Is()], [ast.Name(LIST, ast.Load())])
+        node.value = item.args[0] = name
+        return ast.copy_location(ast.IfExp(is_list, node, item), node)
+
+    def _iterated(self, node: ast.expr) -> ast.expr:
+        """Rewrite what is gone through, which has gaps only if the module deletes something."""
+        return helper_call("iterated", node, at=node) if self.deletes else node
+
+    def _entered(self, helper: str, steps: int, at: ast.AST) -> ast.stmt:
+        """Return the charge for one way through a body of so many ``steps``."""
+        if not steps:
+            return statement(helper, at)
+        return self._statement("charge" if helper == "tick" else helper, steps + 1, at)
+
+    def _statement(self, helper: str, number: int, at: ast.AST) -> ast.stmt:
+        call = helper_call(helper, ast.Constant(number), at=at)
+        return ast.copy_location(ast.Expr(call), at)

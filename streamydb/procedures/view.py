@@ -7,8 +7,8 @@ client's reconnaissance each bring their own.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Collection, Container, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -17,20 +17,16 @@ from streamydb import errors
 from streamydb import records as r
 from streamydb.errors import ValueRejected
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN, TTL_MS_MAX, VALUE_BYTES_MAX
-from streamydb.procedures.call_flow import Flow
+from streamydb.procedures.call_flow import Flow, SlidingWindow
 from streamydb.procedures.chance import Random
 from streamydb.procedures.data import canonical_of, decoded, name_of, unfit, value_of
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.meter import TEXT_PER_STEP
 from streamydb.procedures.methods import ATTRIBUTES, METHODS
-from streamydb.procedures.scans import DeclaredRanges, named_bounds
-from streamydb.procedures.windows import SlidingWindow
 from streamydb.records.expiry import Expiring
 from streamydb.records.names import FLOWS_PREFIX, RESERVED, WINDOWS_PREFIX
-from streamydb.records.ranges import Bounds, Range
+from streamydb.records.ranges import Bounds, Range, end_of_prefix
 from streamydb.records.updates import UpdateFailed
-
-__all__ = ["UNDECLARED", "Declared", "Host", "Known", "ProcedureView", "Stamp"]
 
 UNDECLARED: Final = object()
 """Stands for the value of a key that the call has not declared."""
@@ -72,10 +68,7 @@ class Host(Protocol):
 
     def apply(self, update: r.Update, before: bytes | None) -> bytes | None:
         """The value of a key after an update of ``before``.
-
-        Raises:
-            UpdateFailed: it cannot be made.
-
+        Raises UpdateFailed: it cannot be made.
         """
 
     def may(self, key: str, *, write: bool) -> bool:
@@ -193,10 +186,6 @@ class ProcedureView:
         return after
 
 
-def _get(machine: Machine, view: ProcedureView, key: str, default: Any = None) -> Any:
-    return decoded(machine, view.current(key), default)
-
-
 def _exists(machine: Machine, view: ProcedureView, key: str) -> bool:
     machine.tick()
     return view.current(key) is not None
@@ -213,17 +202,6 @@ def _scan(
 ) -> list[tuple[str, Any]]:
     found = view.within(prefix, start, end)
     return [(key, decoded(machine, value)) for key, value in found]
-
-
-def _count(
-    _machine: Machine,
-    view: ProcedureView,
-    prefix: Any = None,
-    *,
-    start: Any = None,
-    end: Any = None,
-) -> int:
-    return len(view.within(prefix, start, end))
 
 
 def _ttl(ttl_ms: Any) -> int | msgspec.UnsetType:
@@ -294,14 +272,6 @@ def _integer_in(data: bytes) -> int | None:
     return value if type(value) is int else None
 
 
-def _max(machine: Machine, view: ProcedureView, key: str, value: Any) -> Any:
-    return decoded(machine, view.update(r.Max(key, _number(machine, value))))
-
-
-def _min(machine: Machine, view: ProcedureView, key: str, value: Any) -> Any:
-    return decoded(machine, view.update(r.Min(key, _number(machine, value))))
-
-
 def _append(
     machine: Machine, view: ProcedureView, key: str, value: Any, *, ttl_ms: Any = _NOT_GIVEN
 ) -> None:
@@ -317,12 +287,7 @@ def _touch(machine: Machine, view: ProcedureView, key: str, *, ttl_ms: Any = _NO
     view.update(r.Touch(key, _ttl(ttl_ms)))
 
 
-def _next_id(machine: Machine, view: ProcedureView, key: str) -> Any:
-    return decoded(machine, view.update(r.NextId(key)))
-
-
 def _number(machine: Machine, value: Any) -> Any:
-    """A number in canonical form."""
     machine.charge(2)
     if type(value) not in (int, float):
         raise TypeError(f"a {type(value).__name__} is no number")
@@ -354,10 +319,16 @@ def _call(machine: Machine, view: ProcedureView, name: str, /, **args: Any) -> A
 
 
 _METHODS: Final[dict[str, Callable[..., Any]]] = {
-    "get": _get, "exists": _exists, "version": _version, "put": _put, "delete": _delete,
-    "scan": _scan, "count": _count, "touch": _touch,
-    "emit": _emit, "window": _window, "call": _call,
-    "add": _add, "max": _max, "min": _min, "append": _append, "next_id": _next_id,
+    "get": lambda m, view, key, default=None: decoded(m, view.current(key), default),
+    "max": lambda m, view, key, value: decoded(m, view.update(r.Max(key, _number(m, value)))),
+    "min": lambda m, view, key, value: decoded(m, view.update(r.Min(key, _number(m, value)))),
+    "next_id": lambda m, view, key: decoded(m, view.update(r.NextId(key))),
+    "count": lambda _, view, prefix=None, *, start=None, end=None: len(
+        view.within(prefix, start, end)
+    ),
+    "exists": _exists, "version": _version, "put": _put, "delete": _delete, "scan": _scan,
+    "touch": _touch, "add": _add, "append": _append, "emit": _emit, "window": _window,
+    "call": _call,
 }  # fmt: skip
 METHODS[ProcedureView] = _METHODS
 ATTRIBUTES[ProcedureView] = frozenset({"batch", "id", "now", "random", "seq"})
@@ -389,3 +360,40 @@ class Declared:
     def fetch(self, key: str, write: bool) -> Any:  # noqa: FBT001 - called for every key
         """The value of a key, or `UNDECLARED`."""
         return self.look(key)[0] if self.may(key, write=write) else UNDECLARED
+
+
+def named_bounds(prefix: Any, start: Any, end: Any) -> Bounds | None:
+    """Return the bounds of a range that a procedure names; None: no key can be in it.
+    Raises TypeError: it has neither a prefix nor a start and an end, or they are no texts.
+    """
+    given = [start, end] if prefix is None else [prefix]
+    if prefix is not None and (start is not None or end is not None):
+        raise TypeError("a range has a prefix, or start and end, not both")
+    if not all(type(bound) is str for bound in given):
+        raise TypeError("a range has a prefix, or start and end, which are texts")
+    try:
+        first, last = given[0].encode(), given[-1].encode()
+    except UnicodeEncodeError:
+        return None
+    if prefix is None:
+        return first, last
+    return (first, end_of_prefix(first)) if first else None
+
+
+class DeclaredRanges:
+    """The ranges that a call declares: finds one that has all keys of another."""
+
+    def __init__(self, ranges: Iterable[Range]) -> None:
+        self._starts: list[bytes] = []
+        self._farthest: list[Bounds] = []
+        for bounds in sorted({named.bounds() for named in ranges}):
+            self._starts.append(bounds[0])
+            before = self._farthest[-1] if self._farthest else bounds
+            self._farthest.append(bounds if bounds[1] > before[1] else before)
+
+    def around(self, bounds: Bounds) -> Bounds | None:
+        """Return a declared range that all keys of another one are in; None: there is none."""
+        at = bisect_right(self._starts, bounds[0])
+        if not at or bounds[1] > self._farthest[at - 1][1]:
+            return None
+        return self._farthest[at - 1]

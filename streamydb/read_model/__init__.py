@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 
 from streamydb.errors import ReadModelError
 from streamydb.kafka.changes import ChangesExpiredError, SourceError
-from streamydb.read_model.copies import copy_to
 from streamydb.read_model.core import ResolvedPoint
 from streamydb.read_model.errors import (
     SnapshotAhead,
@@ -37,7 +36,7 @@ from streamydb.read_model.errors import (
     StoreMissingError,
     WriterRunningError,
 )
-from streamydb.read_model.load import load
+from streamydb.read_model.load import copy_to, load
 from streamydb.read_model.model import ReadModel
 from streamydb.read_model.snapshot import Entry, Snapshot, Version
 from streamydb.read_model.verify import ModelComparison, verify

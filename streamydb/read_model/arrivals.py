@@ -7,18 +7,16 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.addresses import ordered_at
-from streamydb.columns.hashing import mix
-from streamydb.columns.jit import kernel, leaf
-from streamydb.columns.table import Bytes
+from streamydb.frames.addresses import ordered_at
+from streamydb.frames.hashing import mix
+from streamydb.frames.jit import kernel, leaf
+from streamydb.frames.table import Bytes
 from streamydb.read_model.rows import Ints, key_bytes_of, key_of, seq_of, ts_of
 
 Words = npt.NDArray[np.uint64]
 
 _SEED: Final = 0x9E3779B97F4A7C15
-_ROOM: Final = 2
-"""Places of a table for each entry, at least."""
-
+_ROOM: Final = 2  # places of a table for each entry, at least
 _WORD_BYTES: Final = 8
 
 

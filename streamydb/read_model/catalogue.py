@@ -22,8 +22,7 @@ PART: Final = np.dtype(
 """A part: its number, run, address (0 where it is stored), bytes, rows, how many of those become
 superfluous some day, the seq at which all of them are, and its largest seq."""
 
-Parts = npt.NDArray[Any]
-"""Of dtype `PART`, in their order."""
+Parts = npt.NDArray[Any]  # of dtype `PART`, in their order
 
 
 def no_parts() -> Parts:
@@ -42,7 +41,6 @@ def unpacked(data: bytes) -> Parts:
 
 
 def fits(parts: Parts) -> bool:
-    """Return True if each part has room for its rows."""
     least = parts["rows"] * (HEAD_BYTES + INDEX_BYTES) + FOOT_BYTES
     return bool(((parts["rows"] > 0) & (least <= parts["length"])).all())
 

@@ -1,10 +1,10 @@
-"""Checks of what a read model hands on to its store; see `columns.invariants`."""
+"""Checks of what a read model hands on to its store; see `frames.invariants`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from streamydb.columns.invariants import HANDED_ON, Seam
+from streamydb.frames.invariants import HANDED_ON, Seam
 
 _BATCH = Seam("read_model", HANDED_ON, "a batch")
 

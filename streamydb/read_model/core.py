@@ -21,9 +21,9 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from streamydb.columns.addresses import SPARE_BYTES, address_of
-from streamydb.columns.table import Ragged
 from streamydb.errors import RecordError
+from streamydb.frames.addresses import SPARE_BYTES, address_of
+from streamydb.frames.table import Ragged
 from streamydb.kafka.changes import SourceError
 from streamydb.kafka.columns import Record, RecordColumns
 from streamydb.limits import ID_BYTES_MAX, INTEGER_MAX, KEY_BYTES_MAX
@@ -199,7 +199,6 @@ class _Others:
         self._rows: list[bytes] = []
 
     def read(self, i: int, record: Record) -> None:
-        """Read the record ``i`` of the batch."""
         value = record.value()
         if value is None:
             return
@@ -229,7 +228,6 @@ class _Others:
         return self._places, rows.offsets[:-2] + address_of(rows.data)
 
     def steps(self) -> Steps:
-        """Return what they resolve."""
         columns = np.array(self._steps, np.int64).reshape(-1, 3).T
         return Steps(*np.ascontiguousarray(columns))
 

@@ -17,8 +17,7 @@ import numpy as np
 from streamydb.read_model.lookup import DAMAGED, NONE, earliest_ends, is_current
 from streamydb.read_model.rows import DamagedError, Ints
 
-_PARTS = 64
-"""As many parts are looked through at a time, so that other threads go on."""
+_PARTS = 64  # as many parts are looked through at a time, so that other threads go on
 
 
 class ShownParts(NamedTuple):
@@ -69,7 +68,21 @@ class Ends:
                 if part not in earliest_by_part or newest[place] > earliest_by_part[part].seq
             ]  # fmt: skip
             self._look(parts, places, unknown, earliest_by_part, seq, pause)
-            return self._least(parts, places, earliest_by_part, seq, pause)
+            # The earliest end of all parts; look again through those where it has gone.
+            heap = [(each.end, part) for part, each in earliest_by_part.items() if each.end != NONE]
+            heapq.heapify(heap)
+            while heap:
+                end, part = heap[0]
+                pause()
+                if is_current(parts.view, places[part], earliest_by_part[part].row, seq):
+                    return end
+                self._look(parts, places, [part], earliest_by_part, seq, pause)
+                earliest = earliest_by_part[part].end
+                if earliest == NONE:
+                    heapq.heappop(heap)
+                else:
+                    heapq.heapreplace(heap, (earliest, part))
+            return None
 
     def _look(
         self,
@@ -90,27 +103,3 @@ class Ends:
                 if end == DAMAGED:
                     raise DamagedError
                 earliest_by_part[part] = _Earliest(end, row, seq)
-
-    def _least(
-        self,
-        parts: ShownParts,
-        places: dict[int, int],
-        earliest_by_part: dict[int, _Earliest],
-        seq: int,
-        pause: Callable[[], object],
-    ) -> int | None:
-        """Return the earliest end of all parts; look again through those where it has gone."""
-        heap = [(each.end, part) for part, each in earliest_by_part.items() if each.end != NONE]
-        heapq.heapify(heap)
-        while heap:
-            end, part = heap[0]
-            pause()
-            if is_current(parts.view, places[part], earliest_by_part[part].row, seq):
-                return end
-            self._look(parts, places, [part], earliest_by_part, seq, pause)
-            earliest = earliest_by_part[part].end
-            if earliest == NONE:
-                heapq.heappop(heap)
-            else:
-                heapq.heapreplace(heap, (earliest, part))
-        return None

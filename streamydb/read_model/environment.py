@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import lmdb
 
-from streamydb.columns.addresses import address_of
+from streamydb.frames.addresses import address_of
 from streamydb.read_model.errors import StoreBusyError, StoreFailedError, StoreMissingError
 from streamydb.read_model.rows import pack_seq
 
@@ -29,18 +29,10 @@ if TYPE_CHECKING:
 MAP_BYTES: Final = 1 << 38
 """Address space for the file, which is sparse: only what is used takes room. Grows when full."""
 
-READERS_MAX: Final = 1_024
-"""Snapshots that may be open at a time, in all processes together."""
-
-GROWTHS_MAX: Final = 16
-"""How often the map may double for one transaction."""
-
-WAIT_S: Final = 30.0
-"""How long a change of the map's size waits for open snapshots, in seconds."""
-
-_FORGOTTEN: Final = 4
-"""Addresses are kept of so many times the parts that there are."""
-
+READERS_MAX: Final = 1_024  # snapshots that may be open at a time, in all processes together
+GROWTHS_MAX: Final = 16  # how often the map may double for one transaction
+WAIT_S: Final = 30.0  # how long a change of the map's size waits for open snapshots, in seconds
+_FORGOTTEN: Final = 4  # addresses are kept of so many times the parts that there are
 _DATA = "data.mdb"
 _T = TypeVar("_T")
 

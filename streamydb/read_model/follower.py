@@ -30,9 +30,7 @@ RETENTION_S: Final = 3600.0
 RETENTION_SEQS: Final = 100_000
 """How far back snapshots are kept by default, in seqs before the latest."""
 
-COMMIT_RECORDS_MAX: Final = 50_000
-"""Records committed at once."""
-
+COMMIT_RECORDS_MAX: Final = 50_000  # records committed at once
 _POLL_S: Final = 0.2
 
 _log = logging.getLogger(__name__)
@@ -152,7 +150,6 @@ class Follower:
         self._belongs = True
 
     def close(self) -> None:
-        """Close the source."""
         self._source.close()
 
     def _start(self) -> TopicProgress:

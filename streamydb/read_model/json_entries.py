@@ -9,11 +9,11 @@ from typing import Final
 
 import numpy as np
 
-from streamydb.columns import characters as c
-from streamydb.columns.addresses import byte_at, copy_at, start_of
-from streamydb.columns.jit import brief, copy_bytes, leaf
-from streamydb.columns.json_writer import ESCAPED_BYTES, put_character, put_number
-from streamydb.columns.table import Bytes
+from streamydb.frames import characters as c
+from streamydb.frames.addresses import byte_at, copy_at, start_of
+from streamydb.frames.jit import brief, copy_bytes, leaf
+from streamydb.frames.json_writer import ESCAPED_BYTES, put_character, put_number
+from streamydb.frames.table import Bytes
 from streamydb.read_model.lookup import DAMAGED, NONE, find_row
 from streamydb.read_model.rows import (
     Ints,
@@ -28,12 +28,8 @@ from streamydb.read_model.rows import (
 )
 from streamydb.read_model.scanning import begun, filled
 
-TOO_LARGE: Final = -2
-"""In place of a number of entries: their values have too many bytes."""
-
-UNFINISHED: Final = -3
-"""In place of a number of entries: there are too many keys to pass at once."""
-
+TOO_LARGE: Final = -2  # in place of a number of entries: their values have too many bytes
+UNFINISHED: Final = -3  # in place of a number of entries: there are too many keys to pass at once
 _KEY: Final = np.frombuffer(b'{"key":', np.uint8)
 _VALUE: Final = np.frombuffer(b',"value":', np.uint8)
 _VERSION: Final = np.frombuffer(b',"version":', np.uint8)
@@ -41,11 +37,8 @@ _TS: Final = np.frombuffer(b',"ts_ms":', np.uint8)
 _EXPIRES: Final = np.frombuffer(b',"expires_ms":', np.uint8)
 _ABSENT: Final = np.frombuffer(b"null", np.uint8)
 
-_REST_BYTES: Final = 112
-"""An entry takes at most so many beside its key and its value."""
-
-_QUOTED_BYTES: Final = 8
-"""And a name with its quotes, colon, comma and null so many beside the key."""
+_REST_BYTES: Final = 112  # an entry takes at most so many beside its key and its value
+_QUOTED_BYTES: Final = 8  # and a name with its quotes, colon, comma and null so many beside the key
 
 
 @leaf

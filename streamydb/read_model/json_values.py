@@ -6,10 +6,10 @@ from typing import Final
 
 import numpy as np
 
-from streamydb.columns import characters as c
-from streamydb.columns.jit import leaf
-from streamydb.columns.json_tokens import short_name, word_of
-from streamydb.columns.table import Bytes
+from streamydb.frames import characters as c
+from streamydb.frames.jit import leaf
+from streamydb.frames.json_tokens import short_name, word_of
+from streamydb.frames.table import Bytes
 
 _DEPTH_MAX: Final = 60
 _FAILED: Final = -1

@@ -11,9 +11,9 @@ from typing import Final
 
 import numpy as np
 
-from streamydb.columns.addresses import copy_at, start_of
-from streamydb.columns.jit import brief, kernel, leaf
-from streamydb.columns.table import Bytes
+from streamydb.frames.addresses import copy_at, start_of
+from streamydb.frames.jit import brief, kernel, leaf
+from streamydb.frames.table import Bytes
 from streamydb.read_model.rows import (
     Ints,
     compare,
@@ -29,19 +29,12 @@ from streamydb.read_model.rows import (
     value_of,
 )
 
-NONE: Final = 0
-"""In place of a row: there is none."""
-
-DAMAGED: Final = -1
-"""In place of a row: what is stored is no row."""
-
-PART_WORDS: Final = 3
-"""Integers of a part in a view."""
-
+NONE: Final = 0  # in place of a row: there is none
+DAMAGED: Final = -1  # in place of a row: what is stored is no row
+PART_WORDS: Final = 3  # integers of a part in a view
 _EACH_PART: Final = -1
 
-BEHIND_ALL: Final = -1
-"""A seq that comes after all versions of a key."""
+BEHIND_ALL: Final = -1  # a seq that comes after all versions of a key
 
 
 @leaf

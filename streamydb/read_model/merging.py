@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.addresses import copy_at, ordered_at, put_double, put_word, start_of
-from streamydb.columns.jit import kernel, leaf
+from streamydb.frames.addresses import copy_at, ordered_at, put_double, put_word, start_of
+from streamydb.frames.jit import kernel, leaf
 from streamydb.read_model.rows import (
     FOOT_BYTES,
     HEAD_BYTES,

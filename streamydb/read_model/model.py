@@ -93,7 +93,6 @@ class ReadModel:
 
     @property
     def writable(self) -> bool:
-        """True if this is the writer."""
         return self._lock is not None and not self._closed
 
     def latest(self) -> ResolvedPoint:

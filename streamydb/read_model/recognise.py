@@ -13,18 +13,16 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import characters as c
-from streamydb.columns.addresses import SPARE_BYTES, copy_at, start_of
-from streamydb.columns.jit import kernel, leaf
-from streamydb.columns.json_tokens import integer, text_end
-from streamydb.columns.table import Bytes, Ragged, Texts
+from streamydb.frames import characters as c
+from streamydb.frames.addresses import SPARE_BYTES, copy_at, start_of
+from streamydb.frames.jit import kernel, leaf
+from streamydb.frames.json_tokens import integer, text_end
+from streamydb.frames.table import Bytes, Ragged, Texts
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX
 from streamydb.read_model.json_values import value_end
 from streamydb.read_model.rows import HEAD_BYTES, Ints, compare, key_of, put_head, value_of
 
-UNRECOGNISED: Final = 0
-"""In place of a row."""
-
+UNRECOGNISED: Final = 0  # in place of a row
 _ASCII_LAST: Final = 127
 _NULL_BYTES: Final = 4
 

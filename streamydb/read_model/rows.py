@@ -17,7 +17,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.addresses import (
+from streamydb.errors import INVALID_KEY, ValueRejected
+from streamydb.frames.addresses import (
     byte_at,
     bytes_at,
     double_at,
@@ -27,16 +28,13 @@ from streamydb.columns.addresses import (
     short_at,
     word_at,
 )
-from streamydb.columns.jit import leaf
-from streamydb.errors import INVALID_KEY, ValueRejected
+from streamydb.frames.jit import leaf
 from streamydb.limits import KEY_BYTES_MAX
 
 Ints = npt.NDArray[np.int64]
 
 HEAD_BYTES: Final = 24
-INDEX_BYTES: Final = 4
-"""A row takes so many in its part's index."""
-
+INDEX_BYTES: Final = 4  # a row takes so many in its part's index
 FOOT_BYTES: Final = 8
 
 _TS_AT, _VALUE_AT, _KEY_AT, _ID_AT, _END_AT = 8, 16, 20, 22, 23
@@ -103,11 +101,7 @@ def row_named(row: int) -> tuple[bytes, int]:
 
 
 def last_row(part: int, length: int, count: int) -> int:
-    """The address of the last row of a part.
-
-    Raises:
-        DamagedError: it does not lie in the part.
-    """
+    """The address of the last row of a part. Raises DamagedError: it does not lie in the part."""
     row = int(row_at(part, length, count, count - 1))
     if row == 0:
         raise DamagedError
@@ -120,7 +114,6 @@ def pack_seq(*seqs: int) -> bytes:
 
 
 def unpack_seq(data: bytes | memoryview) -> int:
-    """The first integer in ``data``."""
     number: int = _number.unpack_from(data)[0]
     return number
 

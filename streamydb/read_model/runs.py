@@ -13,28 +13,20 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from streamydb.columns.addresses import address_of
+from streamydb.frames.addresses import address_of
 from streamydb.read_model.catalogue import PART, Parts, no_parts, view_of
 from streamydb.read_model.merging import kept, merged, newer, rows_of, written
 from streamydb.read_model.rows import DamagedError, Ints, last_row, row_named
 
 PART_BYTES: Final = 1 << 18
 
-RATIO: Final = 8
-"""A run has at least so many times the bytes of the next one."""
-
-STEP_BYTES: Final = 1 << 23
-"""About so much is merged at a time."""
-
+RATIO: Final = 8  # a run has at least so many times the bytes of the next one
+STEP_BYTES: Final = 1 << 23  # about so much is merged at a time
 COMMIT_BYTES: Final = 1 << 24
 """A commit merges at least about so much, if there is anything to merge."""
 
-COMMIT_RATIO: Final = 32
-"""And at least so many times what it adds."""
-
-RUNS_MAX: Final = 12
-"""With more runs, a commit merges even if records wait to be read."""
-
+COMMIT_RATIO: Final = 32  # and at least so many times what it adds
+RUNS_MAX: Final = 12  # with more runs, a commit merges even if records wait to be read
 SHARE: Final = 0.25
 """Part of the rows of the oldest run that may be superfluous before they are removed."""
 
@@ -231,11 +223,7 @@ class Runs:
 
 
 def _rows(parts: Parts) -> Ints:
-    """All rows of parts.
-
-    Raises:
-        DamagedError: they cannot be read.
-    """
+    """All rows of parts. Raises DamagedError: they cannot be read."""
     columns = (np.ascontiguousarray(parts[name]) for name in ("address", "length", "rows"))
     rows = rows_of(*columns)
     if len(rows) != parts["rows"].sum():

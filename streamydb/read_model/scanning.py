@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamydb.columns.addresses import start_of
-from streamydb.columns.jit import brief, leaf
+from streamydb.frames.addresses import start_of
+from streamydb.frames.jit import brief, leaf
 from streamydb.read_model.lookup import BEHIND_ALL, DAMAGED, NONE, part_place, place_of, row_in
 from streamydb.read_model.rows import Ints, compare, deleted, key_bytes_of, key_of, same_key, seq_of
 

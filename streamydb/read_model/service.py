@@ -11,11 +11,10 @@ from streamydb.kafka.names import TopicNames
 from streamydb.local.exposition import serve
 from streamydb.local.own_process import compiles, keep_all, renew, trim_when_idle
 from streamydb.local.signals import stop_event
-from streamydb.read_model.copies import copy_to
 from streamydb.read_model.core import Retention
 from streamydb.read_model.errors import StoreMismatchError
 from streamydb.read_model.follower import RETENTION_S, RETENTION_SEQS, Follower
-from streamydb.read_model.load import load
+from streamydb.read_model.load import copy_to, load
 from streamydb.read_model.metrics import registry_of
 from streamydb.read_model.model import ReadModel
 from streamydb.read_model.warmup import warm_up

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
-from streamydb.columns.addresses import SPARE_BYTES, bytes_at
+from streamydb.frames.addresses import SPARE_BYTES, bytes_at
 from streamydb.read_model.json_entries import (
     TOO_LARGE,
     UNFINISHED,
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 _SPARE: Final = bytes(SPARE_BYTES)
 _PAGE: Final = 1_000
-_STEP_KEYS = 2_048
-"""Keys that a scan passes at once, in less than a millisecond."""
+_STEP_KEYS = 2_048  # keys that a scan passes at once, in less than a millisecond
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -317,14 +316,9 @@ def _bounds(
     first = max(head, key_bytes(start or ""))
     if after is not None:
         first = max(first, key_bytes(after) + b"\x00")
-    stops = [_successor(head)] if head else []
+    stops = [head[:-1] + bytes([head[-1] + 1])] if head else []
     if end is not None:
         stops.append(key_bytes(end))
     if end == "" or (stops and first >= min(stops)):
         return None
     return first, min(stops, default=b"")
-
-
-def _successor(prefix: bytes) -> bytes:
-    """The first text behind all that begin with a prefix; UTF-8 has no byte 0xFF."""
-    return prefix[:-1] + bytes([prefix[-1] + 1])

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from streamydb.columns.addresses import SPARE_BYTES, address_of
-from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
+from streamydb.frames.addresses import SPARE_BYTES, address_of
+from streamydb.frames.table import Ragged
 from streamydb.read_model.catalogue import Parts, fits, no_parts, packed, unpacked, view_of
 from streamydb.read_model.core import ResolvedPoint, Retention, StoreBatch, TopicProgress
 from streamydb.read_model.ends import Ends, ShownParts
@@ -65,9 +65,7 @@ def check_identity(stored: bytes, number: int, database: str, folder: Path) -> N
         )
 
 
-FORMAT: Final = 3
-"""Version of the store's layout; raised when an older program would misread it."""
-
+FORMAT: Final = 3  # version of the store's layout; raised when an older program would misread it
 _IDENTITY = b"identity"
 _PROGRESS = b"progress"
 _RESOLVED = b"resolved"
@@ -76,8 +74,7 @@ _PARTS = b"parts"
 _GENERATION = b"generation"
 _decode_resolved: Final = msgspec.msgpack.Decoder(ResolvedPoint).decode
 
-_NUMBERS_BITS: Final = 20
-"""A commit writes fewer than two to the power of so many parts."""
+_NUMBERS_BITS: Final = 20  # a commit writes fewer than two to the power of so many parts
 
 
 class SnapshotBounds(NamedTuple):

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 
     from streamydb.read_model.environment import Tables
 
-TIMES_MAX: Final = 65_536
-"""Timestamps that one commit removes."""
+TIMES_MAX: Final = 65_536  # timestamps that one commit removes
 
 
 def commit_time(times: lmdb.Cursor[memoryview], seq: int) -> int:

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from streamydb.read_model.snapshot import Entry, Snapshot
     from streamydb.settings import Settings
 
-DIFFERENCES_MAX: Final = 10
-"""How many keys that differ are named."""
-
+DIFFERENCES_MAX: Final = 10  # how many keys that differ are named
 _POLL_S: Final = 0.2
 _PAGE: Final = 1_000
 
@@ -108,11 +106,7 @@ class _Counted:
 
 
 def _entries(snapshot: Snapshot) -> Iterator[Entry]:
-    """All entries, a page at a time.
-
-    Raises:
-        StoreFailedError: what is stored is no entry.
-    """
+    """All entries, a page at a time. Raises StoreFailedError: what is stored is no entry."""
     after: str | None = None
     while True:
         try:

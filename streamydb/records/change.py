@@ -6,7 +6,8 @@ records say how far the changes are complete.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -88,18 +89,11 @@ class _AnyChange(msgspec.Struct, gc=False):
     source: _Origin | UnsetType = UNSET
 
 
-_encode = msgspec.json.Encoder().encode
+encode_change: Final[Callable[[Change], bytes]] = msgspec.json.Encoder().encode
+encode_resolved: Final[Callable[[Resolved], bytes]] = msgspec.json.Encoder().encode
 _decode_change = msgspec.json.Decoder(Change).decode
 _decode_resolved = msgspec.json.Decoder(Resolved).decode
 _decode_any = msgspec.json.Decoder(_AnyChange).decode
-
-
-def encode_change(change: Change) -> bytes:
-    return _encode(change)
-
-
-def encode_resolved(resolved: Resolved) -> bytes:
-    return _encode(resolved)
 
 
 def decode_change(value: bytes) -> Change | Resolved:

@@ -131,10 +131,6 @@ def encode_place(place: ConnectPlace) -> bytes:
 
 
 def decode_place(value: bytes) -> ConnectPlace:
-    """Return the place in a header.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return the place in a header. Raises ValueError: it is none."""
     topic, position, seq = value.decode().split(" ")
     return ConnectPlace(topic, int(position), int(seq))

@@ -107,10 +107,7 @@ def encode_message(message: Message) -> bytes:
 
 def decode_message(value: bytes | None) -> Message:
     """The message in a record's value.
-
-    Raises:
-        RecordError: it is none; a newer release may know more kinds.
-
+    Raises RecordError: it is none; a newer release may know more kinds.
     """
     try:
         message: Message = _decoder.decode(value or b"")

@@ -6,6 +6,8 @@ The record key is ``<partition>/<offset>``.
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -32,7 +34,7 @@ class DeadLetter(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     error: str | None
 
 
-_encode = msgspec.json.Encoder().encode
+encode_dead_letter: Final[Callable[[DeadLetter], bytes]] = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(DeadLetter).decode
 
 
@@ -63,16 +65,8 @@ def dead_letter_key(source: Source) -> bytes:
     return b"%d/%d" % (source.partition, source.offset)
 
 
-def encode_dead_letter(letter: DeadLetter) -> bytes:
-    return _encode(letter)
-
-
 def decode_dead_letter(value: bytes) -> DeadLetter:
-    """The dead letter in a record value.
-
-    Raises:
-        RecordError: the bytes are not a dead letter.
-    """
+    """The dead letter in a record value. Raises RecordError: the bytes are not a dead letter."""
     try:
         return _decode(value)
     except UNREADABLE as fault:

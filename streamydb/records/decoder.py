@@ -8,6 +8,7 @@ Python which reason code it gets.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -32,8 +33,7 @@ from streamydb.records.names import (
     RESERVED,
 )
 from streamydb.records.ranges import RangeRead
-from streamydb.records.rejection import Rejection, explain, lent_to
-from streamydb.records.shape import constrain_fits
+from streamydb.records.rejection import Rejection, constrain_fits, explain, lent_to
 from streamydb.records.transaction import Add, Append, Check, Max, Min, Put, Transaction, Update
 from streamydb.records.values import canonical, canonical_number, deeper_than
 
@@ -251,3 +251,35 @@ class _Unfit(ValueRejected):
 
     def __init__(self) -> None:
         super().__init__("invalid-transaction", "The record needs an explanation.")
+
+
+_CONDITION_COMPARATORS: Final = ("eq", "ne", "lt", "le", "gt", "ge", "exists")
+_VERSIONED: Final = (*_CONDITION_COMPARATORS, "version")
+"""What a condition has, at least one of them."""
+
+_KEY: Final = "k"
+
+
+def condition(text: object, *, versioned: bool = True) -> Transaction | None:
+    """Return a transaction whose one check is a condition; None: it is none.
+
+    ``versioned``: whether it may be one on the version, too.
+    """
+    if not isinstance(text, Mapping) or not set(text) <= set(_known(versioned=versioned)):
+        return None
+    try:
+        payload = canonical({"id": "condition", "checks": [{"key": _KEY, **text}]})
+    except ValueRejected:
+        return None
+    record = decode(payload)
+    return record if isinstance(record, Transaction) else None
+
+
+def condition_form(name: str, *, versioned: bool) -> str:
+    """Say what a condition looks like, which was given as ``name``."""
+    forms = ", ".join(_known(versioned=versioned))
+    return f'{name} is a check without its key, such as {{"ge": 100}}: {forms}.'
+
+
+def _known(*, versioned: bool) -> tuple[str, ...]:
+    return _VERSIONED if versioned else _CONDITION_COMPARATORS

@@ -46,11 +46,7 @@ _decode_place = msgspec.json.Decoder(_EmissionPlace).decode
 
 
 def decode_emitted(value: bytes | None) -> Emitted:
-    """The record of a stream in a value.
-
-    Raises:
-        RecordError: it is none.
-    """
+    """The record of a stream in a value. Raises RecordError: it is none."""
     try:
         return _decode(value or b"")
     except UNREADABLE as fault:

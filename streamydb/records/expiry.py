@@ -25,7 +25,6 @@ class Expiring(bytes):
     expires_ms: int
 
     def __new__(cls, value: bytes, expires_ms: int) -> Self:
-        """Give a value an end."""
         instance = super().__new__(cls, value)
         instance.expires_ms = expires_ms
         return instance

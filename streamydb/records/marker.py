@@ -5,7 +5,8 @@ Wire form, exactly these fields: ``{"marker": <ms>, "partitions": <n>, "sequence
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Final
 
 import msgspec
 
@@ -21,12 +22,8 @@ class Marker(msgspec.Struct, gc=False, frozen=True, forbid_unknown_fields=True):
     sequencer: str
 
 
-_encode = msgspec.json.Encoder().encode
+encode_marker: Final[Callable[[Marker], bytes]] = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Marker).decode
-
-
-def encode_marker(marker: Marker) -> bytes:
-    return _encode(marker)
 
 
 def decode_marker(raw: bytes | None) -> Marker | None:

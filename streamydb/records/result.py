@@ -5,7 +5,8 @@ Field order is the wire order. Values are embedded as the canonical bytes that t
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Callable
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -99,22 +100,13 @@ class _AnyResult(msgspec.Struct, gc=False):
     seq: int
 
 
-_encode = msgspec.json.Encoder().encode
+encode_result: Final[Callable[[Result], bytes]] = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Result).decode
 _decode_any = msgspec.json.Decoder(_AnyResult).decode
 
 
-def encode_result(result: Result) -> bytes:
-    """The record value of a result."""
-    return _encode(result)
-
-
 def decode_result(value: bytes) -> Result:
-    """The result in a record value.
-
-    Raises:
-        RecordError: the bytes are not a result record.
-    """
+    """The result in a record value. Raises RecordError: the bytes are not a result record."""
     try:
         return _decode(value)
     except UNREADABLE as fault:
@@ -135,3 +127,25 @@ def seq_in(value: bytes) -> int | None:
         return _decode_any(value).seq
     except UNREADABLE:
         return None
+
+
+Position = tuple[int, int, int, int]
+"""Where a record lies: seq, effective time in ms, partition, offset."""
+
+_text = msgspec.json.Encoder().encode
+
+
+def plain_result(id_: bytes, position: Position) -> bytes:
+    """Return the result of a transaction that committed and read nothing."""
+    seq, ts, part, off = position
+    return (
+        b'{"id":%b,"seq":%d,"ts_ms":%d,"status":"committed","reads":{},"failed":[],"code":null,'
+        b'"source":{"partition":%d,"offset":%d}}'
+        % (_text(id_.decode() or None), seq, ts, part, off)
+    )
+
+
+def copy_of(original: bytes, position: Position) -> bytes:
+    """Return the original's result with the position of its copy."""
+    copy = b',"duplicate":{"seq":%d,"ts_ms":%d,"partition":%d,"offset":%d}}' % position
+    return original[:-1] + copy

@@ -13,15 +13,15 @@ import re
 import zlib
 from collections.abc import Iterable
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.errors import InvariantViolation, ModuleMissing, StreamyError
+from streamydb.errors import InvariantViolation, ModuleMissing, RecordError, StreamyError
 from streamydb.records.begins import EVERYWHERE, Begins
-from streamydb.records.ruling_records import Adopted, Fence, Ruling, decode_ruling
+from streamydb.records.formats import FORMAT, UNREADABLE, later_format, not_read
 
 Place = tuple[int, int]
 """A record of the log: partition and offset."""
@@ -47,11 +47,9 @@ class Rulings:
     Attributes:
         begins: from where on the rules hold that releases have added; no more than the rulings
             can this be told from the log alone.
-
     """
 
     def __init__(self, faults: Iterable[Fault] = (), begins: Begins = EVERYWHERE) -> None:
-        """Take the first one of each record."""
         self.begins = begins
         self._known: dict[Place, Fault] = {}
         for fault in faults:
@@ -181,10 +179,7 @@ def faults_in(messages: Iterable[str]) -> list[Fault]:
 
 def require_unread(fault: Fault) -> None:
     """Check a ruling on a record that was read.
-
-    Raises:
-        ReadBefore: it says that the record cannot be read.
-
+    Raises ReadBefore: it says that the record cannot be read.
     """
     if not fault.named:
         raise ReadBefore(fault)
@@ -224,10 +219,7 @@ class Book:
 
     def take(self, value: bytes | None) -> None:
         """Take in the next record. The first ruling on a record of the log stands.
-
-        Raises:
-            RecordError: a newer release has written it.
-
+        Raises RecordError: a newer release has written it.
         """
         record = decode_ruling(value)
         if record.log != self._log:
@@ -245,19 +237,88 @@ class Book:
 
 
 def fault_of(ruling: Ruling) -> Fault:
-    return Fault(
-        ruling.partition, ruling.offset, ruling.error, ruling.named, ruling.counted, ruling.shown
-    )
+    return Fault(*(getattr(ruling, name) for name in Fault._fields))
 
 
 def ruling_of(fault: Fault, log: str, epoch: int = 0) -> Ruling:
-    return Ruling(
-        log=log,
-        epoch=epoch,
-        partition=fault.partition,
-        offset=fault.offset,
-        error=fault.error,
-        named=fault.named,
-        counted=fault.counted,
-        shown=fault.shown,
-    )
+    return Ruling(log=log, epoch=epoch, **fault._asdict())
+
+
+class _RulingFields(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """``log``: Kafka's id of the transactions topic, so that another log's past is not believed."""
+
+    log: str
+    format: int = FORMAT
+
+
+class Ruling(_RulingFields, frozen=True, kw_only=True, tag="ruling"):
+    """The record at ``partition`` and ``offset`` of the log is ``aborted: internal``.
+
+    ``error``: the fault's name, as in the dead letter. ``named``: its id could be read, so the
+    result has it. ``counted``: its call could be read, so a follow-up has had its turn. ``shown``:
+    the dead letter shows its bytes. ``epoch``: of the pipeline that leads and says so; 0: a
+    dead letter or a backup says so.
+    """
+
+    partition: int
+    offset: int
+    error: str
+    named: bool = True
+    counted: bool = True
+    shown: bool = True
+    epoch: int = 0
+
+
+class Fence(_RulingFields, frozen=True, kw_only=True, tag="fence"):
+    """A pipeline leads from here on: rulings of lower epochs that come later are void."""
+
+    epoch: int
+    pipeline: str
+
+
+class Adopted(_RulingFields, frozen=True, kw_only=True, tag="adopted"):
+    """The faults that dead letters or a backup tell of stand before this record as rulings."""
+
+
+RulingRecord: TypeAlias = Ruling | Fence | Adopted
+
+_decoder = msgspec.json.Decoder(RulingRecord)
+
+
+class _AnyRuling(msgspec.Struct):
+    """The fields that every record has, whatever release wrote it."""
+
+    log: str
+    kind: str
+
+
+def encode_ruling(record: RulingRecord) -> bytes:
+    return msgspec.json.encode(record)
+
+
+def decode_ruling(value: bytes | None) -> RulingRecord:
+    """The record in a value. Raises RecordError: it is none, or a newer release has written it."""
+    try:
+        record: RulingRecord = _decoder.decode(value or b"")
+    except UNREADABLE as error:
+        raise not_read(value or b"", "ruling", error) from error
+    if record.format != FORMAT:
+        raise RecordError(
+            f"this ruling has format {record.format}, this release reads {FORMAT}: use the release "
+            "that wrote it, or a newer one (docs/upgrading.md)"
+        )
+    return record
+
+
+def is_strange_ruling(value: bytes | None) -> bool:
+    """Return True if a record that cannot be read is none of any release.
+
+    Who passed over a ruling would give its transaction another verdict.
+    """
+    if later_format(value or b"") is not None:
+        return False
+    try:
+        msgspec.json.decode(value or b"", type=_AnyRuling)
+    except UNREADABLE:
+        return True
+    return False

@@ -31,7 +31,6 @@ def apply_update(update: r.Update, before: bytes | None, ts_ms: int) -> bytes | 
 
     Raises:
         UpdateFailed: it cannot be made.
-
     """
     return after_update(update, before, _applied(update, before), ts_ms)
 
@@ -53,7 +52,13 @@ def _applied(update: r.Update, before: bytes | None) -> bytes | None:
             raise UpdateFailed(errors.NOT_A_NUMBER)
         return _sum(old or 0, 1)
     if isinstance(update, r.Add):
-        return _added(update, old)
+        value = _sum(0 if old is None else old, update.by)
+        number = r.decode_value(value)
+        unset = msgspec.UNSET
+        below = update.min is not unset and number < update.min
+        if below or (update.max is not unset and number > update.max):
+            raise UpdateFailed(errors.BOUND_VIOLATED)
+        return value
     keep = old is not None and (
         old >= update.value if isinstance(update, r.Max) else old <= update.value
     )
@@ -69,16 +74,6 @@ def _appended(update: r.Append, before: bytes | None, old: Any) -> bytes:
         raise UpdateFailed(errors.NOT_A_LIST)
     if len(value) > VALUE_BYTES_MAX:
         raise UpdateFailed(errors.VALUE_TOO_LARGE)
-    return value
-
-
-def _added(update: r.Add, old: Any) -> bytes:
-    value = _sum(0 if old is None else old, update.by)
-    number = r.decode_value(value)
-    unset = msgspec.UNSET
-    below = update.min is not unset and number < update.min
-    if below or (update.max is not unset and number > update.max):
-        raise UpdateFailed(errors.BOUND_VIOLATED)
     return value
 
 

@@ -74,11 +74,8 @@ _ATOMS = {None: b"null", True: b"true", False: b"false"}
 
 def canonical(value: Any) -> bytes:
     """Canonical bytes of a JSON value given as Python objects (null included).
-
-    Raises:
-        ValueRejected: with code ``number-range``, ``too-deep``, or ``invalid-json`` (NaN,
-        infinities,
-            lone surrogates, objects that are not JSON).
+    Raises ValueRejected: with code ``number-range``, ``too-deep``, or ``invalid-json`` (NaN,
+    infinities, lone surrogates, objects that are not JSON).
     """
     kind = type(value)
     try:
@@ -113,9 +110,7 @@ def decode_value(data: bytes) -> Any:
 
 def canonical_number(number: float) -> int | float:
     """The canonical form of a number: an integer when it is whole and small enough, else the float.
-
-    Raises:
-        ValueRejected: code ``number-range`` or ``invalid-json`` (NaN and infinities).
+    Raises ValueRejected: code ``number-range`` or ``invalid-json`` (NaN and infinities).
     """
     if isinstance(number, int):
         if INTEGER_MIN <= number <= INTEGER_MAX:

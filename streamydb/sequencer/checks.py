@@ -1,12 +1,10 @@
-"""Checks of what a sequencer is handed, and hands on; see `columns.invariants`."""
+"""Checks of what a sequencer is handed, and hands on; see `frames.invariants`."""
 
 from __future__ import annotations
 
-from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam
+from streamydb.frames.invariants import HANDED_IN, HANDED_ON, Seam
 from streamydb.limits import MARKER_NUMBER_MAX
 from streamydb.records.marker import Marker
-
-__all__ = ["read", "written"]
 
 _RECORD = Seam("sequencer", HANDED_IN, "a record")
 _MARKER = Seam("sequencer", HANDED_ON, "a marker")

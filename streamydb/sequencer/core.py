@@ -21,8 +21,6 @@ from streamydb.limits import MARKER_NUMBER_MAX
 from streamydb.records.marker import Marker
 from streamydb.sequencer import checks
 
-__all__ = ["NumbersExhaustedError", "Sequencer"]
-
 _NOTHING = -1
 
 
@@ -57,7 +55,6 @@ class Sequencer:
     """
 
     def __init__(self, partitions: int, name: str, interval_ms: int = 50) -> None:
-        """Start knowing nothing of the log but its number of partitions."""
         if partitions < 1:
             raise ValueError(f"a topic has at least one partition, not {partitions}")
         if interval_ms < 1:
@@ -157,9 +154,7 @@ class Sequencer:
 
     def next_marker(self, now_ms: int) -> Marker | None:
         """Return the marker to append to every partition now, or None when no round is due.
-
-        Raises:
-            NumbersExhaustedError: something in the log carries the highest possible number.
+        Raises NumbersExhaustedError: something in the log carries the highest possible number.
         """
         if self.due_in_ms(now_ms) != 0:
             return None
@@ -177,12 +172,10 @@ class Sequencer:
         return checks.written(marker, self.highest_ms, self.partitions)
 
     def _lift(self, partition: int, effective_ms: int) -> None:
-        """Raise the partition's effective time."""
         if effective_ms > self._effective[partition]:
             self._effective[partition] = effective_ms
 
     def _transaction(self, partition: int) -> None:
-        """Note a transaction at the partition's present effective time."""
         self._last_transaction[partition] = self._effective[partition]
 
     def _named(self, partition: int) -> int:
@@ -203,13 +196,11 @@ class Sequencer:
             below = range(joining)
             if any(self._named(p) <= joining for p in below):
                 return
-            joins_at = max(self._first_naming(p, joining) for p in below)
+            joins_at = max(
+                next(at for named, at in self._naming[p] if named > joining) for p in below
+            )
             self._lift(joining, joins_at)
             if self._last_transaction[joining] != _NOTHING:
                 latest = self._last_transaction[joining]
                 self._last_transaction[joining] = max(latest, joins_at)
             self._joined += 1
-
-    def _first_naming(self, partition: int, joining: int) -> int:
-        """Return the effective time of the first marker in `partition` that names `joining`."""
-        return next(at for named, at in self._naming[partition] if named > joining)

@@ -1,11 +1,9 @@
-"""Checks of what the sorter is handed, and hands on; see `columns.invariants`."""
+"""Checks of what the sorter is handed, and hands on; see `frames.invariants`."""
 
 from __future__ import annotations
 
-from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, disorder
-from streamydb.columns.record_rows import CompiledRecords, TimedRecords
-
-__all__ = ["received", "released", "require_order"]
+from streamydb.frames.invariants import HANDED_IN, HANDED_ON, Seam, disorder
+from streamydb.frames.record_rows import CompiledRecords, TimedRecords
 
 _RECEIVED = Seam("sorter", HANDED_IN, "records")
 _RELEASED = Seam("sorter", HANDED_ON, "an order")

@@ -10,26 +10,31 @@ record is held back. So the order is a pure function of the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from streamydb.columns import program as p
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.record_rows import CompiledRecords, LastRead, ReleasedRecords, TimedRecords
-from streamydb.columns.table import chunk_bounds
 from streamydb.errors import InvariantViolation
+from streamydb.frames import program as p
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.encoding import pack, unpack
+from streamydb.frames.hashing import KEY_SEED, hash_ragged
+from streamydb.frames.record_rows import (
+    CompiledRecords,
+    LastRead,
+    RecordKeys,
+    ReleasedRecords,
+    TimedRecords,
+)
+from streamydb.frames.table import Array, ChildRows, Ragged, chunk_bounds
 from streamydb.limits import PLAN_BYTES_MAX
+from streamydb.records import CONSTRAINTS_KEY
 from streamydb.sorter import checks
-from streamydb.sorter.declarations import declares, reading_constraints
-from streamydb.sorter.selection import alone, by_partition, first_in_order, first_position, fitting
 from streamydb.sorter.state import NEVER, HeldChunk, PartitionState, SorterState, joins_of
-
-__all__ = ["Candidates", "KeyedEventTimeSorter"]
 
 _FOREVER: Final = 2**62
 _HELD_CHUNK_RECORDS: Final = 4096
@@ -92,7 +97,6 @@ class KeyedEventTimeSorter:
 
         Raises:
             InvariantViolation: an offset was read before.
-
         """
         pieces = list(pieces)
         for piece in pieces:
@@ -192,7 +196,6 @@ class KeyedEventTimeSorter:
         return self._peek_held(limit, bytes_max)
 
     def _peek_held(self, limit: int, bytes_max: int) -> Candidates | None:
-        """As `peek`, where all records lie in chunks."""
         watermark = self.watermark()
         joins, _ = joins_of(self.state)
         chunks = self._candidates(watermark, limit, joins)
@@ -218,7 +221,11 @@ class KeyedEventTimeSorter:
         if held is None:
             self._fresh = []
         else:
-            self._advance_all(held, count)
+            # Note that the first ``count`` of the held candidates have been released.
+            counts = np.bincount(held.owner[:count], minlength=len(held.chunks)).tolist()
+            for (chunk, table), released in zip(held.chunks, counts, strict=True):
+                self._advance(chunk, table, released)
+            self.state.held = [chunk for chunk in self.state.held if chunk.start < chunk.count]
         self.state.declares = self.state.declares or declares(records)
         checks.released(records, self.watermark(), candidates.limit)
         return records
@@ -227,13 +234,6 @@ class KeyedEventTimeSorter:
         """Release all that `peek` gives."""
         candidates = self.peek(limit, bytes_max)
         return None if candidates is None else self.take(candidates, len(candidates.records))
-
-    def _advance_all(self, held: _Held, count: int) -> None:
-        """Note that the first ``count`` of the held candidates have been released."""
-        counts = np.bincount(held.owner[:count], minlength=len(held.chunks)).tolist()
-        for (chunk, table), released in zip(held.chunks, counts, strict=True):
-            self._advance(chunk, table, released)
-        self.state.held = [chunk for chunk in self.state.held if chunk.start < chunk.count]
 
     def _with_constraints(self, records: TimedRecords) -> TimedRecords:
         """Return records that may be released; what follows a declaration reads the constraints."""
@@ -258,7 +258,6 @@ class KeyedEventTimeSorter:
         self._unsaved = {}
 
     def _chunk_fresh(self) -> None:
-        """Divide this batch's records into chunks, not yet saved."""
         for table in self._fresh:
             for start, end in chunk_bounds(table.size, _HELD_CHUNK_BYTES, _HELD_CHUNK_RECORDS):
                 part = table.part(start, end)
@@ -303,3 +302,98 @@ class KeyedEventTimeSorter:
         rest = table.part(chunk.start, len(table))
         join = joins[chunk.partition]
         return replace(rest, ts_ms=np.maximum(rest.ts_ms, NEVER if join is None else join))
+
+
+_Records = TypeVar("_Records", CompiledRecords, ReleasedRecords)
+
+
+def fitting(sizes: npt.NDArray[np.int32], bytes_max: int) -> int:
+    """Return how many of the first records fit into a plan; at least one."""
+    return max(1, int(np.searchsorted(np.cumsum(sizes, dtype=np.int64), bytes_max, "right")))
+
+
+def alone(fresh: list[TimedRecords]) -> TimedRecords | None:
+    """The batch's records when all are of partition 0, in offset order."""
+    if not fresh or any(table.partition[0] != 0 for table in fresh):
+        return None
+    return TimedRecords.concat(fresh)
+
+
+def first_in_order(table: TimedRecords, watermark: int, limit: int) -> npt.NDArray[np.int64]:
+    """Positions of the first ``limit`` records below the watermark, in order."""
+    times = table.ts_ms
+    order = np.lexsort((table.offset, table.partition, times))
+    return order[: min(limit, int(np.searchsorted(times[order], watermark, "left")))]
+
+
+def by_partition(records: _Records) -> Iterator[tuple[int, _Records]]:
+    """The records of each partition, with its number."""
+    parts = records.partition
+    if len(parts) and (parts == parts[0]).all():
+        yield int(parts[0]), records
+        return
+    for partition in np.unique(parts).tolist():
+        yield partition, records.take(np.flatnonzero(parts == partition))
+
+
+def first_position(part: tuple[int, CompiledRecords]) -> tuple[int, int]:
+    """A key to sort by: the partition of such records, and their lowest offset."""
+    partition, records = part
+    return partition, int(records.offset.min())
+
+
+# Before the first declaration of a log nothing reads it, so a database without constraints pays
+# nothing for them. The first record that writes the key is found in the total order, so every shard
+# finds the same one.
+_KEY: Final = CONSTRAINTS_KEY.encode()
+
+
+def declares(records: TimedRecords) -> bool:
+    """Return True if one of the records changes the constraints."""
+    return _first(records) is not None
+
+
+def reading_constraints(records: TimedRecords, *, all_of_them: bool) -> TimedRecords:
+    """Return records in their order; those that write and follow a declaration read the key, too.
+
+    ``all_of_them``: a declaration was released before.
+    """
+    first = 0 if all_of_them else _first(records)
+    if first is None:
+        return records
+    counts, keys = records.keys
+    owner = np.repeat(np.arange(len(counts)), counts)
+    writing = np.bincount(owner, keys.write, len(counts)) > 0
+    writing[:first] = False
+    writing[owner[_rows(keys)]] = False
+    rows = np.flatnonzero(writing)
+    if not len(rows):
+        return records
+    more = RecordKeys(np.zeros(1, np.uint8), np.array([_hash()], np.uint64), Ragged.of([_KEY]))
+    order = np.insert(np.arange(len(keys)), np.cumsum(counts)[rows], len(keys))
+    both = RecordKeys.concat([keys, more]).take(order)
+    return replace(records, keys=ChildRows(counts + writing, both))
+
+
+def _first(records: TimedRecords) -> int | None:
+    if not (records.kind == p.GENERIC).any():
+        return None
+    counts, keys = records.keys
+    rows = _rows(keys)
+    written = rows[keys.write[rows] > 0]
+    return int(np.searchsorted(np.cumsum(counts), written[0], "right")) if len(written) else None
+
+
+def _rows(keys: RecordKeys) -> Array:
+    rows = np.flatnonzero(keys.hash == _hash())
+    return rows[[keys.key[row] == _KEY for row in rows.tolist()]]
+
+
+@functools.cache
+def _hash() -> np.uint64:
+    """Return the hash of the key.
+
+    Not at the import: a kernel computes it, and the compiler that loads kernels takes 30 MB of each
+    process that only imports this.
+    """
+    return np.uint64(hash_ragged(Ragged.of([_KEY]), KEY_SEED)[0])

@@ -13,18 +13,16 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from streamydb.columns.encoding import Stored
-from streamydb.columns.record_messages import LogRecords
-from streamydb.columns.record_rows import CompiledRecords, HomeRows, SharedRows
-from streamydb.columns.table import ChildRows
-
-__all__ = ["LastRecords"]
+from streamydb.frames.encoding import StoredArrays
+from streamydb.frames.record_messages import LogRecords
+from streamydb.frames.record_rows import CompiledRecords, HomeRows, SharedRows
+from streamydb.frames.table import ChildRows
 
 
 class _Kept(NamedTuple):
     """The records that all shards were told: as they lay in the blocks, and as tables."""
 
-    given: list[Stored]
+    given: list[StoredArrays]
     opened: _Opened
 
 
@@ -36,7 +34,6 @@ class LastRecords:
     """The records of one micro-batch, as all shards know them."""
 
     def __init__(self) -> None:
-        """Nothing is kept yet."""
         self._kept: _Kept | None = None
 
     def forget(self) -> None:
@@ -55,7 +52,7 @@ class LastRecords:
         if shards == 1 or len(stored) < len(told):
             opened = _opened([each.shared.rows() for each in told])
         else:
-            own = [Stored(names, bytes(data)) for names, data in stored]
+            own = [StoredArrays(names, bytes(data)) for names, data in stored]
             order = sorted(range(len(own)), key=own.__getitem__)
             told, given = [told[number] for number in order], [own[number] for number in order]
             kept = self._kept
@@ -75,12 +72,10 @@ def _opened(tables: Sequence[SharedRows]) -> _Opened:
 
 
 def _partitions(table: SharedRows) -> tuple[int, int]:
-    """The lowest and the highest partition of records."""
     return int(table.partition.min()), int(table.partition.max())
 
 
 def _completed(shared: SharedRows, told: Sequence[LogRecords]) -> CompiledRecords:
-    """The records with what one shard knows of them."""
     known = [each.known() for each in told]
     if len(known) == 1:
         return CompiledRecords.of(shared, *known[0])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
-__all__ = ["NEVER", "HeldChunk", "PartitionState", "SorterState", "joins_of"]
+from streamydb.errors import InvariantViolation
 
 NEVER: Final = -1
 """The effective time before the first record."""
@@ -86,3 +87,52 @@ def _first_naming(state: SorterState, partition: int, count: int, join: int | No
     if known is None or join is None:
         return None
     return next((max(join, time) for named, time in known.named if named >= count), None)
+
+
+# A broker that loses power may lose the tail of the log although a checkpoint has read it. When the
+# log then grows past that position, records would be skipped without a trace. So each shard keeps
+# offset, append time and hash of the last record it read in each partition, and the first batch of
+# a start compares them with what the log holds now.
+class LogEnd(NamedTuple):
+    """The last record of the log before the offset up to which a checkpoint has read a partition.
+
+    Attributes:
+        end: that offset.
+        offset: of the last record before it; -1: there is none.
+        append_ms: when that was appended.
+        mark: its hash.
+    """
+
+    end: int
+    offset: int
+    append_ms: int
+    mark: str
+
+    def require(self, partition: int, state: PartitionState | None) -> None:
+        """Refuse a partition whose last record is not the one that a shard read last.
+
+        A shard that has read past the end is in a later batch of the same run.
+
+        Raises:
+            InvariantViolation: it is another record.
+        """
+        if state is None or not state.mark or state.position > self.end:
+            return
+        known = state.position - 1, state.stamp, state.mark
+        if known != (self.offset, self.append_ms, self.mark):
+            now = "no record" if self.offset < 0 else f"offset {self.offset}, {self.append_ms} ms"
+            raise InvariantViolation(
+                f"the log is not what this checkpoint has read: the last record of partition "
+                f"{partition} was at offset {known[0]}, appended at {known[1]} ms, and is now "
+                f"another one ({now}). The end of the log was lost, say with a broker's power, and "
+                "has grown again: going on would skip records (docs/operations.md, 'The end of "
+                "the log is lost')"
+            )
+
+
+def require_ends(ends: Mapping[int, LogEnd], state: SorterState) -> None:
+    """Refuse a log whose end is not the one that a shard's sorter has read.
+    Raises InvariantViolation: the end of the log was lost, and it has grown again.
+    """
+    for partition, end in ends.items():
+        end.require(partition, state.partitions.get(partition))

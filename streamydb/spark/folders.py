@@ -113,11 +113,7 @@ class Folders:
 
     @contextmanager
     def _asked(self) -> Iterator[None]:
-        """Put what a file system refuses into a sentence.
-
-        Raises:
-            SnapshotError: it refuses.
-        """
+        """Put what a file system refuses into a sentence. Raises SnapshotError: it refuses."""
         try:
             yield
         except Py4JJavaError as error:

@@ -13,12 +13,8 @@ from typing import TypeAlias
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-Term: TypeAlias = Column | str
-"""A column or its name."""
-
-Operand: TypeAlias = Column | str | int | float | Decimal
-"""A column, its name, or a number."""
-
+Term: TypeAlias = Column | str  # a column or its name
+Operand: TypeAlias = Column | str | int | float | Decimal  # a column, its name, or a number
 _OPTIONS = {"ignoreNullFields": "false", "timeZone": "UTC"}
 """The text of a value depends on the value alone: not on the session, and with its nulls."""
 

@@ -64,7 +64,20 @@ def read_changes(
     place = settings_of(database, bootstrap, settings)
     if stream:
         events_frame = events(spark, place, stream=True, max_offsets=max_offsets)
-        changes = _deduplicated(events_frame, _topic_id(place))
+        from streamydb.kafka.admin import identity_of
+        from streamydb.kafka.clients import administrator
+
+        admin = administrator(place.client_config())
+        topic_id = identity_of(admin, TopicNames(place.database).changes).topic_id
+
+        def fresh(
+            _: tuple[int], parts: Iterator[pd.DataFrame], state: GroupState
+        ) -> Iterator[pd.DataFrame]:
+            yield from _fresh(topic_id, parts, state)
+
+        changes = events_frame.groupBy("partition").applyInPandasWithState(
+            fresh, _CHANGES, _STATE, "append", "NoTimeout"
+        )
     else:
         ends = look(place)
         limit = offsets_json(ends.topic, {n: span.high for n, span in ends.spans.items()})
@@ -156,25 +169,6 @@ def _source(
     }
     frame: DataFrame = reader.format("kafka").options(**source_options).load()
     return frame
-
-
-def _topic_id(place: Settings) -> str:
-    from streamydb.kafka.admin import identity_of
-    from streamydb.kafka.clients import administrator
-
-    admin = administrator(place.client_config())
-    return identity_of(admin, TopicNames(place.database).changes).topic_id
-
-
-def _deduplicated(frame: DataFrame, topic_id: str) -> DataFrame:
-    def fresh(
-        _: tuple[int], parts: Iterator[pd.DataFrame], state: GroupState
-    ) -> Iterator[pd.DataFrame]:
-        yield from _fresh(topic_id, parts, state)
-
-    return frame.groupBy("partition").applyInPandasWithState(
-        fresh, _CHANGES, _STATE, "append", "NoTimeout"
-    )
 
 
 def _fresh(

@@ -24,12 +24,8 @@ import numpy.typing as npt
 
 from streamydb.errors import ConfigurationError
 
-_MARK: Final = (-2).to_bytes(8, "little", signed=True)
-"""The first bytes of what is packed."""
-
-_Name = tuple[int, int, str]
-"""(seq, index, key)"""
-
+_MARK: Final = (-2).to_bytes(8, "little", signed=True)  # the first bytes of what is packed
+_Name = tuple[int, int, str]  # (seq, index, key)
 _decode = msgspec.msgpack.Decoder(tuple[str, list[_Name]]).decode
 
 
@@ -49,7 +45,7 @@ class SeenRecords:
             ConfigurationError: that one was of another topic than ``topic``.
         """
         self.resolved = resolved
-        known, names = _unpacked(above)
+        known, names = _decode(above[len(_MARK) :]) if above else ("", [])
         if known and topic and known != topic:
             raise ConfigurationError(
                 f"The topic of the changes was made anew: the checkpoint belongs to the topic with "
@@ -89,8 +85,3 @@ class SeenRecords:
             return False
         self.above.add(name)
         return True
-
-
-def _unpacked(above: bytes) -> tuple[str, list[_Name]]:
-    """Return the topic and the names in what `SeenRecords.pack` has made, if it has."""
-    return _decode(above[len(_MARK) :]) if above else ("", [])

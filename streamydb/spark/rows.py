@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from streamydb.backup.snapshots.digest import RowsDigest
+from streamydb.backup.snapshots.rows import RowsDigest
 from streamydb.errors import RecordError
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.records import Change, Duplicate, Resolved, Result, decode_result, is_strange_result
@@ -29,8 +29,7 @@ RESULTS: Final = (
 )
 """Results; the place is that of the record in the log, `duplicate_of` the seq it repeats."""
 
-DIGESTS: Final = "rows bigint, total binary"
-"""Digests of parts."""
+DIGESTS: Final = "rows bigint, total binary"  # digests of parts
 
 _EVENTS: Final = pa.schema(
     [

@@ -29,9 +29,7 @@ from streamydb.spark.folders import Folders, literal, require_writable, uri_of
 from streamydb.spark.readers import events, value_as
 from streamydb.spark.session import settings_of
 
-At = int | dt.datetime | None
-"""A seq, a time, or None: the newest that is resolved."""
-
+At = int | dt.datetime | None  # a seq, a time, or None: the newest that is resolved
 ROWS_PER_FILE: Final = 1_000_000
 _FILES_MAX: Final = 1_000
 _KEPT: Final = ("value", "version", "ts_ms", "txn_id", "expires_ms")
@@ -128,10 +126,20 @@ def write_snapshot(
             )
         return WrittenSnapshot(folders.path(name), known, fresh=False)
     with folders.draft(name) as draft:
-        files = _files(cut)
+        # How many files: by the number of rows that there may be.
+        starts = _starts(cut.ends, cut.base)
+        rows_max = sum(span.high - starts[number] for number, span in cut.ends.spans.items())
+        rows_max += cut.base.rows if cut.base else 0
+        files = max(1, min(_FILES_MAX, math.ceil(rows_max / ROWS_PER_FILE)))
         state = _state(spark, cut).repartitionByRange(files, "key").sortWithinPartitions("key")
         state.write.parquet(f"{draft}/data")
-        digest = _digest(spark.read.parquet(f"{literal(draft)}/data"))
+        frame = spark.read.parquet(f"{literal(draft)}/data")
+        taken = frame.select("key", "value", "version", "ts_ms", "expires_ms")
+        parts = taken.mapInArrow(rows.digests, rows.DIGESTS).collect()
+        digest = RowsDigest().merge(
+            RowsDigest(part["rows"], int.from_bytes(bytes(part["total"]), "little"))
+            for part in parts
+        )
         tails, ts_ms = _tails(cut)
         manifest = SnapshotManifest(
             format=FORMAT, database=place.database, cluster=cut.ends.cluster,
@@ -283,19 +291,3 @@ def _tail(row: Any, end: int, base: SnapshotTail | None) -> SnapshotTail:
         row["offsets"], type=dict[int, int], strict=False
     )
     return SnapshotTail(position, row["point"]["seq"], dict(offsets))
-
-
-def _digest(frame: DataFrame) -> RowsDigest:
-    taken = frame.select("key", "value", "version", "ts_ms", "expires_ms")
-    parts = taken.mapInArrow(rows.digests, rows.DIGESTS).collect()
-    return RowsDigest().merge(
-        RowsDigest(part["rows"], int.from_bytes(bytes(part["total"]), "little")) for part in parts
-    )
-
-
-def _files(cut: _SnapshotParts) -> int:
-    """Return how many files: by the number of rows that there may be."""
-    starts = _starts(cut.ends, cut.base)
-    rows_max = sum(span.high - starts[number] for number, span in cut.ends.spans.items())
-    rows_max += cut.base.rows if cut.base else 0
-    return max(1, min(_FILES_MAX, math.ceil(rows_max / ROWS_PER_FILE)))

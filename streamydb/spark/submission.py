@@ -104,7 +104,12 @@ def submit(
         ReadingError: there is no such database, or Kafka does not answer.
     """
     place = settings_of(database, bootstrap, settings)
-    _check_streaming(frame, checkpoint, trigger)
+    if frame.isStreaming and checkpoint is None:
+        raise ConfigurationError(
+            "a streaming frame needs checkpoint=, a folder on storage that outlives the query"
+        )
+    if not frame.isStreaming and (checkpoint is not None or trigger is not None):
+        raise ConfigurationError("checkpoint and trigger are for streaming frames; this is a batch")
     deadline, until_ms = _deadline(frame, deadline_s)
     log = _log(place, rejected_topic)
     payload_rows = _made(frame, (updates, checks, reads), id, name, key, deadline)
@@ -158,7 +163,14 @@ def _made(
     payload_rows = taken.select(
         f.col("__id").alias("id"), text.alias("payload"), f.col("__key").alias("key")
     )
-    _check_deterministic(payload_rows)
+    plan = payload_rows._jdf.queryExecution().analyzed()  # noqa: SLF001
+    if not plan.deterministic():
+        raise ConfigurationError(
+            "an expression of the frame is not deterministic (rand, uuid, "
+            "monotonically_increasing_id, a function declared so): rows that Spark makes again "
+            "would be other transactions. Write the frame to a table or topic first and submit "
+            "that, or derive the values from the row"
+        )
     return payload_rows
 
 
@@ -172,17 +184,6 @@ def _id(frame: DataFrame, row_id: Term | None) -> Column:
             "equal rows may count as one, id=content_id(...)"
         )
     return f.concat_ws(":", *_POSITION)
-
-
-def _check_deterministic(frame: DataFrame) -> None:
-    plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
-    if not plan.deterministic():
-        raise ConfigurationError(
-            "an expression of the frame is not deterministic (rand, uuid, "
-            "monotonically_increasing_id, a function declared so): rows that Spark makes again "
-            "would be other transactions. Write the frame to a table or topic first and submit "
-            "that, or derive the values from the row"
-        )
 
 
 def _log(place: Settings, rejected: str | None) -> str:
@@ -202,14 +203,3 @@ def _log(place: Settings, rejected: str | None) -> str:
             "make it, or name another one"
         ) from None
     return log
-
-
-def _check_streaming(
-    frame: DataFrame, checkpoint: str | Path | None, trigger: Mapping[str, Any] | None
-) -> None:
-    if frame.isStreaming and checkpoint is None:
-        raise ConfigurationError(
-            "a streaming frame needs checkpoint=, a folder on storage that outlives the query"
-        )
-    if not frame.isStreaming and (checkpoint is not None or trigger is not None):
-        raise ConfigurationError("checkpoint and trigger are for streaming frames; this is a batch")

@@ -66,10 +66,9 @@ def answer(done: duckdb.DuckDBPyConnection, seq: int, *, rows_max: int, bytes_ma
 
 
 def json_value(value: Any, kind: Any) -> Any:
-    """A value of a result, as DuckDB hands it over, as something that has a JSON form.
-
-    JSON stays itself (text where it is none, as DuckDB's NaN). Numbers that are not finite, times,
-    UUIDs and intervals are text, bytes are Base64.
+    """A value of a result, as DuckDB hands it over, as something that has a JSON form. JSON stays
+    itself (text where it is none, as DuckDB's NaN). Numbers that are not finite, times, UUIDs and
+    intervals are text, bytes are Base64.
     """
     if value is None or isinstance(value, bool | int):
         return value
@@ -88,7 +87,13 @@ def json_value(value: Any, kind: Any) -> Any:
         of = inner[0] if inner else None
         return [json_value(element, of) for element in value]
     if isinstance(value, dict):
-        return _json_object(value, kind)
+        # A struct, whose fields have types of their own, or a map, whose keys become text.
+        inner = _children(kind)
+        if kind is not None and getattr(kind, "id", "") == "struct":
+            by_name = dict(zip(value, inner, strict=False)) if len(inner) == len(value) else {}
+            return {name: json_value(field, by_name.get(name)) for name, field in value.items()}
+        of = inner[1] if len(inner) == 2 else None
+        return {_text(name): json_value(element, of) for name, element in value.items()}
     return str(value)
 
 
@@ -108,16 +113,6 @@ def _json(text: str) -> Raw | str:
     except UNREADABLE:
         return text
     return Raw(data)
-
-
-def _json_object(value: dict[Any, Any], kind: Any) -> dict[str, Any]:
-    """A struct, whose fields have types of their own, or a map, whose keys become text."""
-    inner = _children(kind)
-    if kind is not None and getattr(kind, "id", "") == "struct":
-        by_name = dict(zip(value, inner, strict=False)) if len(inner) == len(value) else {}
-        return {name: json_value(field, by_name.get(name)) for name, field in value.items()}
-    of = inner[1] if len(inner) == 2 else None
-    return {_text(name): json_value(element, of) for name, element in value.items()}
 
 
 def _children(kind: Any) -> list[Any]:

@@ -34,9 +34,7 @@ def read_frame(pipe: BinaryIO) -> Any:
     return msgspec.msgpack.decode(pipe.read(size_of(head)))
 
 
-READY: Final = b"\n"
-"""The byte that a process writes when it can take a query."""
-
+READY: Final = b"\n"  # the byte that a process writes when it can take a query
 _MARGIN_BYTES: Final = 256 << 20
 """Memory that a query may take beside what DuckDB counts: stacks, Arrow's batches."""
 
@@ -55,7 +53,6 @@ class WithoutPandas(MetaPathFinder):
 
 def hold(memory_bytes: int | None, cpu_s: int, *, for_good: bool = True) -> None:
     """Hold this process to so much more memory, to processor time in all, and to no new files.
-
     ``memory_bytes`` None: what was said before. ``for_good``: it cannot be given more later.
     """
     limits = {resource.RLIMIT_CPU: cpu_s, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0}

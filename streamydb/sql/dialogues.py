@@ -36,10 +36,8 @@ class DialoguePool:
     async def run(
         self, owner: str, job: Any, answer: Callable[[Any], Awaitable[Any]], timeout_s: float
     ) -> Any:
-        """Have a job of an owner done; return its outcome.
-
-        ``answer`` answers a question of the process: ``["read", …]`` and the like. The outcome is
-        ``["done", …]``, and is not asked.
+        """Have a job of an owner done; return its outcome. ``answer`` answers a question of the
+        process: ``["read", …]`` and the like. The outcome is ``["done", …]``, and is not asked.
         Raises TooMuch: it took too much.
         """
         process = self._of(owner) or await self._spare.take()
@@ -52,7 +50,11 @@ class DialoguePool:
         except BaseException:
             await asyncio.shield(end(process))
             raise
-        await self._keep(owner, process)
+        self._kept.append((owner, asyncio.get_running_loop(), process))
+        if len(self._kept) > self._kept_max:
+            _, loop, oldest = self._kept.pop(0)
+            if loop is asyncio.get_running_loop():
+                await asyncio.shield(end(oldest))
         return outcome
 
     async def close(self) -> None:
@@ -69,13 +71,6 @@ class DialoguePool:
                 del self._kept[place]
                 return process
         return None
-
-    async def _keep(self, owner: str, process: Process) -> None:
-        self._kept.append((owner, asyncio.get_running_loop(), process))
-        if len(self._kept) > self._kept_max:
-            _, loop, oldest = self._kept.pop(0)
-            if loop is asyncio.get_running_loop():
-                await asyncio.shield(end(oldest))
 
 
 async def _converse(process: Process, job: Any, answer: Callable[[Any], Awaitable[Any]]) -> Any:

@@ -84,11 +84,8 @@ class Sql:
         self._close()
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> Table:
-        """Run one statement.
-
-        Raises:
-            duckdb.Error: the statement cannot be run.
-            UnheldValueError: the result has a value that no value of Python is.
+        """Run one statement. Raises duckdb.Error: the statement cannot be run; UnheldValueError:
+        the result has a value that no value of Python is.
         """
         from streamydb.sql.answers import fetched, python_value
 
@@ -102,9 +99,8 @@ class Sql:
 
 
 def open_read_model(folder: Path | str, database: str, at: int | None = None) -> Sql:
-    """Query a read model at a seq, by default the latest.
-    Raises SqlMissingError: DuckDB is not installed; ReadModelError: there is no such read model, or
-    it has no such snapshot.
+    """Query a read model at a seq, by default the latest. Raises SqlMissingError: DuckDB is not
+    installed; ReadModelError: there is no such read model, or it has no such snapshot.
     """
     from streamydb.read_model import ReadModel
 
@@ -174,10 +170,9 @@ def lock(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def message_of(error: Exception) -> str:
-    """The message of an error of a locked connection, without the advice to change settings.
-
-    Nobody can take that: DuckDB tells of `SET`, `INSTALL` and `LOAD`. A message with bytes that are
-    no text comes from DuckDB as a `UnicodeDecodeError`.
+    """The message of an error of a locked connection, without the advice to change settings. Nobody
+    can take that: DuckDB tells of `SET`, `INSTALL` and `LOAD`. A message with bytes that are no
+    text comes from DuckDB as a `UnicodeDecodeError`.
     """
     text = str(error)
     if isinstance(error, UnicodeDecodeError):

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 
-_PAST = "\0"
-"""The smallest key after a key is the key with this behind it."""
+_PAST = "\0"  # the smallest key after a key is the key with this behind it
 
 _COMPARISON = re.compile(r'\(key (==|>=|<=|>|<) "((?:[^"\\]|\\.)*)"\)', re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)

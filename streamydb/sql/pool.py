@@ -171,7 +171,6 @@ async def _send(pipe: asyncio.StreamWriter, job: bytes) -> None:
 
 
 async def end(process: Process) -> None:
-    """Kill a process, if it runs, and wait for it."""
     if process.returncode is None:
         # Not `process.kill`: it may take the exit status from under asyncio's own watcher.
         with contextlib.suppress(ProcessLookupError):

@@ -19,26 +19,14 @@ if TYPE_CHECKING:  # exported for annotations only
     from streamydb_layers.tables.schema import Relation  # noqa: TC004
 
 __all__ = [
-    "INSTALL",
-    "PROCESS",
-    "Connection",
-    "Relation",
-    "Result",
-    "TablesMissingError",
-    "TypedLines",
-    "connect",
-    "describe",
-    "execute",
-    "missing",
-    "require",
-    "typed_lines",
-]
+    "INSTALL", "PROCESS", "Connection", "Relation", "Result", "TablesMissingError", "TypedLines",
+    "connect", "describe", "execute", "missing", "require", "typed_lines",
+]  # fmt: skip
 
 PROCESS: Final = "streamydb_layers.tables.process"
 """The module of a process that executes statements; see `dialogues`."""
 
-INSTALL: Final = install("sql", "./layers")
-"""The command that installs what SQL tables need."""
+INSTALL: Final = install("sql", "./layers")  # the command that installs what SQL tables need
 
 _PACKAGES: Final = {
     "streamydb_layers": "streamydb-layers", "sqlglot": "sqlglot", "duckdb": "DuckDB"

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import duckdb
 import msgspec
@@ -102,22 +102,18 @@ class _Rows:
 def main() -> int:
     with os.fdopen(os.dup(1), "wb") as output:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing else gets into the outcome
-        return _serve(output)
-
-
-def _serve(output: BinaryIO) -> int:
-    output.write(READY)
-    output.flush()
-    data = sys.stdin.buffer.read()
-    if not data:  # a spare process that was not needed
+        output.write(READY)
+        output.flush()
+        data = sys.stdin.buffer.read()
+        if not data:  # a spare process that was not needed
+            return 0
+        try:
+            job = msgspec.msgpack.decode(data, type=Job)
+            outcome = run(job, bound=True)
+        except MemoryError:
+            outcome = QueryOutcome("costly")
+        output.write(msgspec.json.encode(outcome))
         return 0
-    try:
-        job = msgspec.msgpack.decode(data, type=Job)
-        outcome = run(job, bound=True)
-    except MemoryError:
-        outcome = QueryOutcome("costly")
-    output.write(msgspec.json.encode(outcome))
-    return 0
 
 
 def run(job: Job, *, bound: bool = False) -> QueryOutcome:
@@ -159,10 +155,9 @@ def _query(connection: duckdb.DuckDBPyConnection, job: Job, seq: int) -> QueryOu
 
 
 def _only_query(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement | None:
-    """The query that a text is; None if it is more than one, or something else.
-
-    DuckDB makes several statements of a PIVOT by the values that there are. So does it of a
-    `create table` of one; but in brackets there can be nothing but a query.
+    """The query that a text is; None if it is more than one, or something else. DuckDB makes
+    several statements of a PIVOT by the values that there are. So does it of a `create table` of
+    one; but in brackets there can be nothing but a query.
     """
     statements = connection.extract_statements(sql)
     if len(statements) != 1:

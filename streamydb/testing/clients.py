@@ -209,7 +209,13 @@ class Awaited:
 
         def call(*args: Any, **named: Any) -> Any:
             if name == "run":
-                args = (self._in_thread(args[0]), *args[1:])
+                # A function for the view of coroutines of one for that of threads.
+                function = args[0]
+
+                async def called(view: Any) -> Any:
+                    return await asyncio.to_thread(function, Awaited(self._portal, view))
+
+                args = (called, *args[1:])
             return self._given(value(*args, **named))
 
         return call
@@ -249,14 +255,6 @@ class Awaited:
         end = object()
         while (item := self._portal.call(_awaited(anext(items, end)))) is not end:
             yield item
-
-    def _in_thread(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """A function for the view of coroutines of one for that of threads."""
-
-        async def called(view: Any) -> Any:
-            return await asyncio.to_thread(function, Awaited(self._portal, view))
-
-        return called
 
 
 async def _awaited(value: Any) -> Any:

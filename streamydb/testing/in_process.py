@@ -58,12 +58,10 @@ class PatientLoop(asyncio.SelectorEventLoop):
     """
 
     def __init__(self) -> None:
-        """Begin with the time that it is."""
         self._waits = _Waits()
         super().__init__(self._waits)
 
     def time(self) -> float:
-        """Return what was counted, in seconds."""
         return self._waits.now_s
 
 
@@ -147,12 +145,10 @@ class EventStream:
         self._news.set()
 
     def close(self, _: object = None) -> None:
-        """Note that the application has returned."""
         self.ended = True
         self._news.set()
 
     async def news(self) -> None:
-        """Wait until something has happened."""
         self._news.clear()
         await self._news.wait()
 

@@ -1,4 +1,4 @@
-"""Checks of what executing partitions are handed, and hand on: `columns.invariants`."""
+"""Checks of what executing partitions are handed, and hand on: `frames.invariants`."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import program as p
-from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
-from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam
-from streamydb.columns.jit import kernel
-from streamydb.columns.plans import PlanName
+from streamydb.frames import program as p
+from streamydb.frames.grant_rows import GrantedTransactions, SlotRows
+from streamydb.frames.invariants import HANDED_IN, HANDED_ON, Seam
+from streamydb.frames.jit import kernel
+from streamydb.frames.plans import PlanName
 
 if TYPE_CHECKING:
     from streamydb.txn_processor.feedback import FeedbackChunk
     from streamydb.txn_processor.outcome import ExecutionOutcome
-
-__all__ = ["executed", "fed", "granted", "one_plan", "ranged", "require_chunk"]
 
 Ints = npt.NDArray[np.int64]
 Grants = Sequence[tuple[int, GrantedTransactions, SlotRows]]
@@ -30,9 +28,9 @@ _FEEDBACK = Seam("txn_processor", HANDED_ON, "feedback")
 
 def one_plan(names: Iterable[PlanName]) -> None:
     """Require that all shards of a batch have made the same plan."""
-    found = sorted(set(names))
-    numbers = [(name.number, name.first, name.last) for name in found]
-    _GRANTS.require(len(found) < 2, "all shards make one plan", plans=numbers)
+    plans = sorted(set(names))
+    numbers = [(name.number, name.first, name.last) for name in plans]
+    _GRANTS.require(len(plans) < 2, "all shards make one plan", plans=numbers)
 
 
 def granted(name: PlanName, parts: Grants, chunks: Iterable[tuple[int, int]], members: int) -> None:
@@ -43,13 +41,15 @@ def granted(name: PlanName, parts: Grants, chunks: Iterable[tuple[int, int]], me
         parts: (shard, transactions, slots).
         chunks: (shard, chunk) of the blocks that came.
         members: how many transactions the partition has.
-
     """
     seqs, where = (name.first, name.last), {"first": name.first, "last": name.last}
     numbers: dict[int, list[int]] = {}
     for shard, chunk in chunks:
         numbers.setdefault(shard, []).append(chunk)
-    whole = all(sorted(found) == list(range(len(found))) for found in numbers.values())
+    whole = all(
+        sorted(chunk_numbers) == list(range(len(chunk_numbers)))
+        for chunk_numbers in numbers.values()
+    )
     _GRANTS.require(whole, "every chunk is there once", **where)
     for shard, txns, slots in parts:
         slots.check(_GRANTS, seqs, shard=shard)
@@ -132,14 +132,14 @@ def executed(name: PlanName, outcome: ExecutionOutcome, parts: Grants) -> None:
     tags = np.concatenate([slots.tag for _, _, slots in parts])
     numbers = np.concatenate([slots.number for _, _, slots in parts])
     slots, where = outcome.slots, {"first": name.first, "last": name.last}
-    found = _unchained(
+    version = _unchained(
         outcome.writes,
         slots,
         outcome.places.table.seq,
         (tags, numbers),
         np.empty(len(slots), _STANDING),
     )
-    _OUTCOME.require_none(found, _OUTCOME_FACTS, **where)
+    _OUTCOME.require_none(version, _OUTCOME_FACTS, **where)
     late = outcome.reads["txn"]
     seen = not len(late) or (int(late.min()) >= 0 and int(late.max()) < len(outcome.txns))
     _OUTCOME.require(seen, "reads are of its transactions", **where)
@@ -155,9 +155,9 @@ def fed(
     name: PlanName, outcome: ExecutionOutcome, chunks: Iterable[FeedbackChunk]
 ) -> Iterator[FeedbackChunk]:
     """Pass on what every shard must learn; require that every written key is told, once."""
-    written, told, seqs = int(np.count_nonzero(outcome.slots["dirty"])), 0, (name.first, name.last)
+    written, count, seqs = int(np.count_nonzero(outcome.slots["dirty"])), 0, (name.first, name.last)
     for chunk in chunks:
         require_chunk(chunk, seqs)
-        told += len(chunk.writes)
+        count += len(chunk.writes)
         yield chunk
-    _FEEDBACK.require(told == written, "each written key is told", written=written, told=told)
+    _FEEDBACK.require(count == written, "each written key is told", written=written, told=count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator as op
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -11,8 +12,6 @@ from streamydb import records as r
 from streamydb.errors import InvariantViolation
 from streamydb.limits import FAILED_ENTRIES_MAX, FAILED_VALUE_BYTES_MAX
 from streamydb.records.updates import _is_number
-
-__all__ = ["Failed", "Value", "failed_checks", "failed_entry"]
 
 Value = tuple[bytes | None, int]
 """A key's canonical value (None when absent) and its version (0 when absent)."""
@@ -80,12 +79,7 @@ def _holds(check: r.Check, value: bytes | None, version: int) -> bool:
     return all(_compare(actual, bound, test) for bound, test in tests if bound is not unset)
 
 
-_COMPARE: Final[tuple[Callable[[Any, Any], bool], ...]] = (
-    lambda a, b: a < b,
-    lambda a, b: a <= b,
-    lambda a, b: a > b,
-    lambda a, b: a >= b,
-)
+_COMPARE: Final[tuple[Callable[[Any, Any], bool], ...]] = (op.lt, op.le, op.gt, op.ge)
 
 
 def _compare(actual: Any, bound: Any, test: Callable[[Any, Any], bool]) -> bool:

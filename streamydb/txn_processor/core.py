@@ -8,10 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from streamydb.columns import program as p
-from streamydb.columns.digest import write_deltas
-from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
-from streamydb.columns.messages import (
+from streamydb.errors import InvariantViolation
+from streamydb.frames import program as p
+from streamydb.frames.digest import write_deltas
+from streamydb.frames.grant_rows import GrantedTransactions, SlotRows
+from streamydb.frames.messages import (
     Deltas,
     DigestRecords,
     Feedback,
@@ -21,19 +22,20 @@ from streamydb.columns.messages import (
     Notice,
     ResolvedRecord,
 )
-from streamydb.columns.readers import ToExecutor, ToGatherer
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Ragged
-from streamydb.columns.timeline import Timeline
-from streamydb.columns.value_rows import Verdicts, WrittenValues
-from streamydb.errors import InvariantViolation
+from streamydb.frames.plans import Timeline
+from streamydb.frames.readers import ToExecutor, ToGatherer
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.table import Ragged
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Fault, Rulings, UnruledFaults, require_ruled
 from streamydb.txn_processor import checks
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.constrained import Rules
+from streamydb.txn_processor.enforce import Rules
 from streamydb.txn_processor.execution import (
     Calls,
+    PartGrants,
+    PlanPart,
     conclude,
     executed_in_time,
     meets_too_much,
@@ -45,17 +47,13 @@ from streamydb.txn_processor.execution import (
 )
 from streamydb.txn_processor.expiry import Ending
 from streamydb.txn_processor.feedback import feedback_chunks
-from streamydb.txn_processor.granted_ranges import NO_PARTS, GrantedRanges, RangeParts
 from streamydb.txn_processor.kernel import BY_KERNEL, BY_PYTHON
-from streamydb.txn_processor.outcome import ExecutionOutcome, Most
-from streamydb.txn_processor.part import PartGrants, PlanPart
-from streamydb.txn_processor.places import Places
+from streamydb.txn_processor.outcome import ExecutionOutcome, OutputBudget, Places
 from streamydb.txn_processor.plain_calls import PlainCalls
+from streamydb.txn_processor.ranges import NO_PARTS, GrantedRanges, RangeParts
 from streamydb.txn_processor.run import Kernel, prepared
 
-__all__ = ["TransactionProcessor", "execute_grants", "passed_on"]
-
-_ANY_BYTES: Final = Most()
+_ANY_BYTES: Final = OutputBudget()
 
 
 class TransactionProcessor:
@@ -101,7 +99,6 @@ class TransactionProcessor:
             changes_partitions: partitions of the changes topic; each gets the resolved records.
             modules: where the code of procedures is.
             rulings: which transactions are aborted, because our own code failed on them.
-
         """
         self._config = config
         self._spreads = spreads
@@ -115,7 +112,6 @@ class TransactionProcessor:
         Raises:
             UnruledFaults: our own code failed on transactions that nobody has ruled on.
             InvariantViolation: the same, on transactions that another pipeline has executed.
-
         """
         parts: dict[PlanPart, PartGrants] = {}
         for grant in messages:
@@ -133,8 +129,7 @@ class TransactionProcessor:
         require_ruled(unruled)
 
     def _executed(self, part: PlanPart, found: PartGrants) -> Iterator[o.Output]:
-        """Execute the partition's part of one plan."""
-        grants, most = found.in_order(), Most(part.plan.first, part.makes_max)
+        grants, budget = found.in_order(), OutputBudget(part.plan.first, part.makes_max)
         checks.granted(part.plan, grants, found.parts, found.members)
         config = self._config
         more = tuple(sorted(found.more))
@@ -146,7 +141,7 @@ class TransactionProcessor:
             self._modules,
             self._rulings,
             over=found.over,
-            most=most,
+            budget=budget,
             ranges=RangeParts(found.ranges, config.shards),
             timeline=found.timeline,
         )
@@ -162,7 +157,7 @@ class TransactionProcessor:
         ends = bool((outcome.slots["tag"][outcome.slots["dirty"] != 0] == p.EXPIRING).any())
         chunked = feedback_chunks(outcome, config.shards, part.feedback_bytes_max)
         for each in checks.fed(part.plan, outcome, chunked):
-            told = Feedback(
+            feedback = Feedback(
                 plan=part.plan,
                 incarnation=config.incarnation,
                 proc=part.proc,
@@ -177,14 +172,14 @@ class TransactionProcessor:
                 writes=each.writes,
                 verdicts=each.verdicts,
             )
-            yield o.Told(told)
+            yield o.ShardMessage(feedback)
 
     def _withdrawn(
         self, part: PlanPart, more: tuple[int, ...], made: int | None, fits: int
-    ) -> Iterator[o.Told]:
+    ) -> Iterator[o.ShardMessage]:
         """Return the feedback of a partition that has stopped: its plan produces too much."""
         for shard in range(self._config.shards):
-            told = Feedback(
+            feedback = Feedback(
                 plan=part.plan,
                 incarnation=self._config.incarnation,
                 proc=part.proc,
@@ -198,7 +193,7 @@ class TransactionProcessor:
                 writes=WrittenValues.none(),
                 verdicts=Verdicts.none(),
             )
-            yield o.Told(told)
+            yield o.ShardMessage(feedback)
 
 
 def execute_grants(
@@ -207,7 +202,7 @@ def execute_grants(
     rulings: Rulings = NO_RULINGS,
     *,
     over: bool = False,
-    most: Most = _ANY_BYTES,
+    budget: OutputBudget = _ANY_BYTES,
     ranges: RangeParts = NO_PARTS,
     timeline: Timeline | None = None,
 ) -> ExecutionOutcome:
@@ -222,14 +217,13 @@ def execute_grants(
         modules: where the code of procedures is.
         rulings: which transactions are aborted, whatever they would do.
         over: there is one transaction, whose keys hold too many bytes; their values were not sent.
-        most: how much it may make; more, and execution stops.
+        budget: how much it may make; more, and execution stops.
         ranges: those that the transactions name, as each shard holds them.
         timeline: of the plan, where keys may end.
 
     Raises:
         InvariantViolation: a transaction's key was not granted by any shard.
         ModuleMissing: the code that a transaction calls is not on this machine.
-
     """
     run = prepared(parts, rulings, timeline)
     txns, program = run.txns, run.program
@@ -247,7 +241,7 @@ def execute_grants(
     calls = Calls(modules, rules.slot, shown.see)
     while at < n and not plan_size:
         if program.route[at] == BY_PYTHON:
-            at, spent, plan_size = plain.executed(at, made, spent, most)
+            at, spent, plan_size = plain.executed(at, made, spent, budget)
         if not plan_size:
             at = kernel.execute(at)
         if at == n or plan_size:
@@ -260,10 +254,11 @@ def execute_grants(
             continue
         made[at] = executed_in_time(run, at, calls, ending, too_much=too_much)
         spent += int(made[at])
-        plan_size = most.fits(spent, int(txns.seq[at]))
+        plan_size = budget.fits(spent, int(txns.seq[at]))
         at += 1
         rules.send(at)
-    plan_size = size_by_bytes(run, made, most) or plan_size or conclude(run, int(made.sum()), most)
+    plan_size = size_by_bytes(run, made, budget) or plan_size
+    plan_size = plan_size or conclude(run, int(made.sum()), budget)
     places = Places(txns.places()) if ending is None else ending.places()
     return outcome_of(run, places, int(made.sum()), plan_size)
 
@@ -273,17 +268,17 @@ def passed_on(
 ) -> Iterator[o.Output]:
     """The outputs of a message that has nothing to execute."""
     if isinstance(message, DigestRecords):
-        yield o.Records(o.DIGESTS, message.records.key, message.records.value)
+        yield o.OutputRecords(o.DIGESTS, message.records.key, message.records.value)
     elif isinstance(message, KnownResults):
-        yield o.Records(o.RESULTS, message.records.key, message.records.value)
+        yield o.OutputRecords(o.RESULTS, message.records.key, message.records.value)
     elif isinstance(message, KeyRemovals):
         yield from o.removals(message.changes, spreads)
     elif isinstance(message, ResolvedRecord):
         value = Ragged.of([message.value])
         for partition in range(0 if message.silent else changes_partitions):
-            yield o.Records(o.CHANGES, Ragged.empty(1), value, 0, partition)
+            yield o.OutputRecords(o.CHANGES, Ragged.empty(1), value, 0, partition)
     elif isinstance(message, o.ToShards):  # shards tell each other something
-        yield o.Told(message)
+        yield o.ShardMessage(message)
     elif not isinstance(message, Notice):  # that is for the driver
         raise InvariantViolation(f"{type(message).__name__} came to who has nothing to execute")
 

@@ -11,18 +11,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
-import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from streamydb import errors
 from streamydb import records as r
-from streamydb.constraints import Constraint, Constraints
-from streamydb.limits import FAILED_ENTRIES_MAX, FAILED_VALUE_BYTES_MAX
+from streamydb.constraints import Constraint, Constraints, parse
+from streamydb.frames import program as p
+from streamydb.frames.table import Ragged
+from streamydb.limits import FAILED_ENTRIES_MAX
 from streamydb.records.expiry import ending, same
 from streamydb.records.ranges import Bounds, Range
-
-__all__ = ["Enforced", "Judged", "NamedRanges", "enforce"]
+from streamydb.txn_processor.comparisons import failed_entry
+from streamydb.txn_processor.kernel import BY_KERNEL, BY_PYTHON, Program
+from streamydb.txn_processor.run import Run
 
 
 class Judged(NamedTuple):
@@ -70,23 +75,22 @@ def enforce(
         locks: the index keys that it may write.
         look: the value and version of any key that it touches.
         named: the ranges that it names.
-
     """
     failed = _faults(constraints, writes)
     if failed:
         return Enforced(errors.CONSTRAINT_VIOLATED, failed, None, {})
     released, claimed = _index_keys(constraints, writes)
-    wanted = [*released, *((write, name, key) for write, name, key in claimed)]
+    needed = [*released, *((write, name, key) for write, name, key in claimed)]
     grouped = _grouped(constraints, writes)
-    wanted = [each for each in wanted if each[2] not in locks]
-    wanted += [
+    needed = [each for each in needed if each[2] not in locks]
+    needed += [
         (write, rule.name, group.begin)
         for write, rule, group in grouped
         if write.before is None and group.bounds() not in named.bounds
     ]
-    missing = list(dict.fromkeys(key for _, _, key in wanted))
+    missing = list(dict.fromkeys(key for _, _, key in needed))
     if missing:
-        entries = [_entry("lock", write, None, key) for write, _, key in wanted]
+        entries = [_entry("lock", write, None, key) for write, _, key in needed]
         return Enforced(errors.UNDECLARED_KEY, entries[:FAILED_ENTRIES_MAX], missing[0], {})
     failed = _crowded(grouped, named)
     owners = {key: look(key)[0] for key in locks}
@@ -178,9 +182,84 @@ def _index_keys(constraints: Constraints, writes: Sequence[Judged]) -> tuple[_In
 
 
 def _entry(check: str, write: Judged, value: bytes | None, key: str) -> dict[str, Any]:
-    """An entry of ``failed``, as `comparisons.failed_entry` makes them."""
-    too_long = value is not None and len(value) > FAILED_VALUE_BYTES_MAX
-    shown = None if value is None or too_long else msgspec.Raw(value)
     version = write.version if check == "constraint" else 0
-    entry = {"check": check, "index": write.place, "key": key, "value": shown, "version": version}
-    return entry | {"truncated": True} if too_long else entry
+    return failed_entry(check, write.place, key, value, version)
+
+
+# A plan that has no key of the constraints, or an empty one, costs one look at the lengths of its
+# keys. Otherwise the slots that some prefix covers are found, column by column, and the
+# transactions that write one of them; all others stay in the kernel. That is done again after a
+# transaction that changes the constraints.
+_KEY: Final = r.CONSTRAINTS_KEY.encode()
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Rules:
+    """The constraints as they are at one place in the plan; ``slot``: of their key, if granted."""
+
+    run: Run
+    slot: int | None
+    known: bytes | None = None
+    found: npt.NDArray[np.bool_] | None = None
+
+    @classmethod
+    def of(cls, run: Run) -> Rules:
+        """Those of an execution that begins."""
+        rows = _with(run.keys, np.flatnonzero(run.keys.lengths() == len(_KEY)), _KEY)
+        return cls(run, int(rows[0]) if len(rows) else None)
+
+    def concern(self, at: int) -> bool:
+        """Return True if constraints apply to a transaction."""
+        return self.found is not None and bool(self.found[at])
+
+    def send(self, start: int) -> None:
+        """Send transactions from ``start`` on to Python if constraints concern them.
+
+        Those that were sent for constraints which no longer hold stay there: it is the same.
+        """
+        if self.slot is None:
+            return
+        run = self.run
+        _, number, ref, tag, *_ = run.values.slots[self.slot].item()
+        value = run.value(tag, number, ref)
+        if value == self.known:
+            return
+        self.known = value
+        self.found = mask = _constrained(_covered(run.keys, parse(value)), run.program)
+        route = run.program.route[start:]
+        route[mask[start:] & (route == BY_KERNEL)] = BY_PYTHON
+
+
+def _covered(keys: Ragged, constraints: Constraints) -> Mask:
+    """Return the keys that a constraint holds for, as a mask; shape (keys,)."""
+    mask = np.zeros(len(keys), np.bool_)
+    for prefix in {rule.prefix.encode() for rule in constraints.all}:
+        mask |= _begins(keys, prefix)
+    mask &= ~_begins(keys, b"$")
+    return mask
+
+
+def _begins(keys: Ragged, prefix: bytes) -> Mask:
+    rows = _with(keys, np.flatnonzero(keys.lengths() >= len(prefix)), prefix)
+    mask = np.zeros(len(keys), np.bool_)
+    mask[rows] = True
+    return mask
+
+
+def _with(keys: Ragged, rows: npt.NDArray[np.int64], prefix: bytes) -> npt.NDArray[np.int64]:
+    """Those of the ``rows`` whose keys, none of them shorter, begin with ``prefix``."""
+    for place, byte in enumerate(prefix):
+        rows = rows[keys.data[keys.offsets[rows] + place] == byte]
+    return rows
+
+
+def _constrained(slots: Mask, program: Program) -> Mask:
+    """Mark the compiled transactions that update one of ``slots``; shape (transactions,)."""
+    n, steps = len(program.seq), program.steps
+    owner = np.repeat(np.arange(n), np.diff(program.step_starts))
+    updates = np.flatnonzero(steps["op"] >= p.FIRST_UPDATE)
+    written = program.key_slot[program.key_starts[owner[updates]] + steps["key"][updates]]
+    mask = np.zeros(n, np.bool_)
+    mask[owner[updates[slots[written]]]] = True
+    return mask

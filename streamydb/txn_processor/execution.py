@@ -5,15 +5,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from streamydb import errors, limits
-from streamydb.columns import program as p
-from streamydb.columns.program import PLAN_DUPLICATE, REFUSALS
-from streamydb.columns.table import Ragged
+from streamydb.frames import program as p
+from streamydb.frames.grant_rows import GrantedTransactions, RangeRows, SlotRows
+from streamydb.frames.messages import Grant
+from streamydb.frames.plans import PlanName, Timeline
+from streamydb.frames.program import PLAN_DUPLICATE, REFUSALS
+from streamydb.frames.sizes import only_system, over_by, text_bytes
+from streamydb.frames.table import Array, Ragged
+from streamydb.frames.value_rows import ValueRows
 from streamydb.parser.fault import reported, status_of
 from streamydb.procedures.follow_ups import NO_OUTPUTS, joined
 from streamydb.procedures.modules import Modules
@@ -21,26 +28,13 @@ from streamydb.procedures.view import Stamp
 from streamydb.records.rulings import STOPPING, Fault, require_unread
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.comparisons import Value, failed_entry
-from streamydb.txn_processor.decompiler import transaction_of
 from streamydb.txn_processor.expiry import Ending
+from streamydb.txn_processor.interpreter import transaction_of
 from streamydb.txn_processor.kernel import BY_KERNEL, BY_NOBODY, BY_PYTHON, FAILS, READS, WRITES
-from streamydb.txn_processor.outcome import ExecutionOutcome, Most
-from streamydb.txn_processor.places import Places
+from streamydb.txn_processor.outcome import ExecutionOutcome, OutputBudget, Places
 from streamydb.txn_processor.ranges import See
 from streamydb.txn_processor.result import originals, result_bytes, verdict_bytes
 from streamydb.txn_processor.run import DIGITS_MAX, Run
-
-__all__ = [
-    "Calls",
-    "conclude",
-    "executed_in_time",
-    "meets_too_much",
-    "outcome_of",
-    "refuse",
-    "send_ruled",
-    "size_by_bytes",
-    "to_be_weighed",
-]
 
 Ints = npt.NDArray[np.int64]
 
@@ -91,37 +85,38 @@ def refuse(run: Run) -> None:
             run.special[i] = result_bytes(run.txns, i, status_of(code), code)
 
 
-def size_by_bytes(run: Run, made: Ints, most: Most) -> int:
+def size_by_bytes(run: Run, made: Ints, budget: OutputBudget) -> int:
     """Return how many of the plan's first records fit, by what each has ``made``; 0: all.
 
     To that is added what the kernel's aborts tell of values that Python has made, as the weight of
     the plan did not know them. (What reads such a value is executed by Python.)
     """
-    if not (most.bytes and run.extra):
+    if not (budget.bytes and run.extra):
         return 0
     sizes, first = np.array(list(map(len, run.extra))), len(run.pool)
     seen = run.notes.fails[: run.notes.counts[FAILS]]
     rows = seen[(seen["tag"] >= p.OPAQUE) & (seen["ref"] >= first)]
-    told = sizes[rows["ref"] - first]
-    np.add.at(made, rows["txn"], np.where(told <= limits.FAILED_VALUE_BYTES_MAX, told, 0))
+    listed = sizes[rows["ref"] - first]
+    np.add.at(made, rows["txn"], np.where(listed <= limits.FAILED_VALUE_BYTES_MAX, listed, 0))
     total, seqs = np.cumsum(made), run.txns.seq
-    for i in np.flatnonzero(total > most.bytes)[:2].tolist():  # the first record alone always fits
-        if fits := most.fits(int(total[i]), int(seqs[i])):
+    over = np.flatnonzero(total > budget.bytes)[:2]  # the first record alone always fits
+    for i in over.tolist():
+        if fits := budget.fits(int(total[i]), int(seqs[i])):
             return fits
     return 0
 
 
-def conclude(run: Run, made: int, most: Most) -> int:
+def conclude(run: Run, made: int, budget: OutputBudget) -> int:
     """Make the results of what the kernel aborted. Return how many of the plan's first records fit,
     with those that repeat a result that Python has made; 0: all.
     """
     _special_aborts(run)
-    if not most.bytes:
+    if not budget.bytes:
         return 0
     copies = np.flatnonzero(run.txns.duplicate == PLAN_DUPLICATE)
     for i, original in zip(copies.tolist(), originals(run.txns, copies).tolist(), strict=True):
         made += len(run.special.get(original, b""))
-        if fits := most.fits(made, int(run.txns.seq[i])):
+        if fits := budget.fits(made, int(run.txns.seq[i])):
             return fits
     return 0
 
@@ -141,8 +136,8 @@ def to_be_weighed(run: Run, *, over: bool) -> set[int]:
 def meets_too_much(run: Run, i: int) -> bool:
     """Return True if the values of all keys of a transaction, at its instant, exceed the limit."""
     own = run.slots_of(i)
-    most = limits.TRANSACTION_VALUES_BYTES_MAX
-    if len(own) <= most // limits.VALUE_BYTES_MAX:
+    bytes_max = limits.TRANSACTION_VALUES_BYTES_MAX
+    if len(own) <= bytes_max // limits.VALUE_BYTES_MAX:
         return False
     slots = run.values.slots[own]
     there = (slots["tag"] == p.EXPIRING) & (slots["number"] > run.txns.ts_ms[i])
@@ -151,9 +146,9 @@ def meets_too_much(run: Run, i: int) -> bool:
     total = int((offsets[known + 1] - offsets[known]).sum())
     total += sum(len(run.text(ref)) for ref in refs[refs >= len(run.pool)].tolist())
     numbers = slots["number"][slots["tag"] == p.INT]
-    if total + (DIGITS_MAX + 1) * len(numbers) > most:
+    if total + (DIGITS_MAX + 1) * len(numbers) > bytes_max:
         total += sum(len(b"%d" % number) for number in numbers.tolist())
-    return total > most
+    return total > bytes_max
 
 
 class Calls(NamedTuple):
@@ -239,13 +234,7 @@ def _execute_in_python(run: Run, i: int, given: Calls, *, too_much: bool) -> int
     return made
 
 
-def _context(given: Calls, place: Stamp, *, ruled: bool) -> interpreter.ExecutionContext:
-    """Return what the calls of one transaction may use. ``ruled``: it holds the rules' slot."""
-    return interpreter.ExecutionContext(given.modules, place, ruled, given.see)
-
-
 def _special_aborts(run: Run) -> None:
-    """Finished results of the transactions that the kernel aborted."""
     fails = run.notes.fails[: run.notes.counts[FAILS]]
     bounds = np.searchsorted(fails["txn"], np.arange(len(run.txns) + 1))
     for i in np.flatnonzero(run.program.status).tolist():
@@ -261,3 +250,77 @@ def _special_aborts(run: Run) -> None:
             )
         code = p.ABORT_CODES[run.program.status[i]]
         run.special[i] = verdict_bytes(run.txns, i, interpreter.Verdict(code, failed))
+
+
+class PlanPart(NamedTuple):
+    """The part of a plan that some grants are, and what they say of it."""
+
+    plan: PlanName
+    proc: int
+    silent: bool
+    feedback_bytes_max: int
+    makes_max: int
+
+    @classmethod
+    def of(cls, grant: Grant) -> PlanPart:
+        """The part of which a grant is."""
+        return cls(grant.plan, grant.proc, grant.silent, grant.feedback_bytes_max, grant.makes_max)
+
+
+@dataclass(slots=True)
+class PartGrants:
+    """The grants of all shards to one partition: by shard and number, transactions and slots.
+
+    ``over``: the plan is one transaction, whose keys hold too many bytes. Then their values are not
+    kept, whoever sent them. ``ranges``: of each block. ``left_out``: the seq from which on ranges
+    did not fit into the plan; 0: all did. ``more``: partitions of the plan beside those that
+    execute. ``timeline``: where keys may end.
+    """
+
+    parts: dict[tuple[int, int], tuple[GrantedTransactions, SlotRows]] = field(default_factory=dict)
+    ranges: list[RangeRows] = field(default_factory=list)
+    left_out: int = 0
+    timeline: Timeline | None = None
+    over: bool = False
+    met: int = 0
+    members: int = 0
+    more: set[int] = field(default_factory=set)
+
+    def add(self, grant: Grant) -> None:
+        """Take a grant of one shard."""
+        left_out = grant.left_out or 0
+        self.left_out = min(self.left_out or left_out, left_out or self.left_out)
+        if grant.ranges is not None and len(grant.ranges):
+            self.ranges.append(grant.ranges)
+        self.members = grant.members
+        if grant.more is not None:
+            self.more.add(grant.more)
+        self.parts[grant.shard, grant.chunk] = grant.txns, grant.slots
+        self.timeline = grant.timeline or self.timeline
+        now = 0 if self.timeline is None else int(self.timeline.ts[-1])
+        if grant.alone:
+            self.met += text_bytes(grant.slots, now)
+            self.over |= grant.over or self.met > limits.TRANSACTION_VALUES_BYTES_MAX
+        if self.over:
+            self.parts = {
+                at: (txns, _emptied(rows, now)) for at, (txns, rows) in self.parts.items()
+            }
+
+    def in_order(self) -> list[tuple[int, GrantedTransactions, SlotRows]]:
+        """(shard, transactions, slots), the same whatever order they came in."""
+        return [
+            (shard, *grant) for (shard, _), grant in sorted(self.parts.items(), key=itemgetter(0))
+        ]
+
+
+def _emptied(slots: SlotRows, now: int) -> SlotRows:
+    """Drop the values of all slots but those of the database's own keys,
+    and those that have ended.
+    """
+
+    def values(chosen: Array) -> ValueRows:
+        return slots.take(chosen).cast(ValueRows)
+
+    left = only_system(slots.key, values, over_by(slots, now))
+    columns = {"slot": slots.slot, "covered": slots.covered, "written": slots.written}
+    return left.cast(SlotRows, **columns, key=slots.key)

@@ -13,17 +13,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import program as p
-from streamydb.columns.table import Ragged, starts_of
-from streamydb.columns.timeline import Timeline
-from streamydb.columns.value_rows import PlaceRows
+from streamydb.frames import program as p
+from streamydb.frames.plans import Timeline
+from streamydb.frames.table import Ragged, starts_of
+from streamydb.frames.value_rows import PlaceRows
 from streamydb.records.expiry import EXPIRY_ID
-from streamydb.txn_processor.granted_ranges import is_of_range
 from streamydb.txn_processor.kernel import BY_KERNEL, BY_PYTHON, WRITES
-from streamydb.txn_processor.places import Places
+from streamydb.txn_processor.outcome import Places
+from streamydb.txn_processor.ranges import is_of_range
 from streamydb.txn_processor.run import Run
-
-__all__ = ["Ending"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -56,12 +54,12 @@ class Ending:
             return None
         own, ends = np.zeros((2, len(run.keys)), np.bool_)
         own[run.written] = True
-        found = cls(run, run.timeline, own, ends, np.zeros(len(run.txns), np.bool_))
+        ending = cls(run, run.timeline, own, ends, np.zeros(len(run.txns), np.bool_))
         for slot in np.flatnonzero(run.values.slots["tag"] == p.EXPIRING).tolist():
-            found.send(slot)
+            ending.send(slot)
         if in_ranges:
-            found.send_ranges()
-        return found
+            ending.send_ranges()
+        return ending
 
     def send(self, slot: int) -> None:
         """Send the transactions that touch a key to Python, which has an end from now on, and

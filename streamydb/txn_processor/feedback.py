@@ -8,16 +8,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import program as p
-from streamydb.columns.program import NOT_A_DUPLICATE
-from streamydb.columns.sizes import class_of, tells
-from streamydb.columns.table import Bytes, Ragged, starts_of
-from streamydb.columns.value_rows import Verdicts, WrittenValues
+from streamydb.frames import program as p
+from streamydb.frames.program import NOT_A_DUPLICATE
+from streamydb.frames.sizes import class_of, tells
+from streamydb.frames.table import Bytes, Ragged, starts_of
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.txn_processor.format import format_results
 from streamydb.txn_processor.outcome import ExecutionOutcome
 from streamydb.txn_processor.rows import result_rows
-
-__all__ = ["FeedbackChunk", "feedback_chunks"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -25,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 class FeedbackChunk(NamedTuple):
     """A part of what a shard is told: the number ``chunk`` of ``chunks``.
 
-    ``sizes``: see `columns.sizes`.
+    ``sizes``: see `frames.sizes`.
     """
 
     shard: int
@@ -40,7 +38,21 @@ def feedback_chunks(
     outcome: ExecutionOutcome, shards: int, bytes_max: int
 ) -> Iterator[FeedbackChunk]:
     """Yield the feedback for every shard, in chunks of at most some ``bytes_max`` bytes."""
-    writes, owners = _final_writes(outcome)
+    # The last value of every slot that was written, and the shard that owns it.
+    dirty = np.flatnonzero(outcome.slots["dirty"])
+    slots = outcome.slots[dirty]
+    opaque = slots["tag"] >= p.OPAQUE
+    lengths = np.zeros(len(dirty), np.int64)
+    texts = outcome.pool.take(slots["ref"][opaque])
+    lengths[opaque] = texts.lengths()
+    table = WrittenValues(
+        np.ascontiguousarray(slots["tag"]),
+        np.ascontiguousarray(slots["number"]),
+        np.ascontiguousarray(slots["version"]),
+        outcome.slot_keys.take(dirty),
+        Ragged(texts.data, starts_of(lengths)),
+    )
+    writes, owners = table, outcome.slot_home[dirty]
     grown = _grown(outcome, writes) if shards > 1 else np.zeros(len(writes), np.uint8)
     verdicts, homes = _verdicts(outcome)
     for shard in range(shards):
@@ -84,24 +96,6 @@ def _cuts(sizes: Ints, bytes_max: int) -> list[Ints]:
         runs.append(rows[start:end])
         start = end
     return runs or [rows]
-
-
-def _final_writes(outcome: ExecutionOutcome) -> tuple[WrittenValues, Ints]:
-    """The last value of every slot that was written, and the shard that owns it."""
-    dirty = np.flatnonzero(outcome.slots["dirty"])
-    slots = outcome.slots[dirty]
-    opaque = slots["tag"] >= p.OPAQUE
-    lengths = np.zeros(len(dirty), np.int64)
-    texts = outcome.pool.take(slots["ref"][opaque])
-    lengths[opaque] = texts.lengths()
-    table = WrittenValues(
-        np.ascontiguousarray(slots["tag"]),
-        np.ascontiguousarray(slots["number"]),
-        np.ascontiguousarray(slots["version"]),
-        outcome.slot_keys.take(dirty),
-        Ragged(texts.data, starts_of(lengths)),
-    )
-    return table, outcome.slot_home[dirty]
 
 
 def _grown(outcome: ExecutionOutcome, writes: WrittenValues) -> Bytes:

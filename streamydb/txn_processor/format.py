@@ -13,14 +13,12 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import characters as c
-from streamydb.columns import program as p
-from streamydb.columns.jit import kernel, leaf
-from streamydb.columns.json_writer import Values, json_strings, put_number, put_text, put_value
-from streamydb.columns.table import Bytes, Ragged, Texts, starts_of
-from streamydb.columns.value_rows import ChangeRows, ResultRows
-
-__all__ = ["format_changes", "format_results"]
+from streamydb.frames import characters as c
+from streamydb.frames import program as p
+from streamydb.frames.jit import kernel, leaf
+from streamydb.frames.json_writer import JsonValues, json_strings, put_number, put_text, put_value
+from streamydb.frames.table import Bytes, Ragged, Texts, starts_of
+from streamydb.frames.value_rows import ChangeRows, ResultRows
 
 Ints = npt.NDArray[np.int64]
 Parts = npt.NDArray[np.int32]
@@ -47,7 +45,7 @@ def _results(
     special: Texts,
     starts: Ints,
     keys: Texts,
-    values: Values,
+    values: JsonValues,
     pieces: Texts,
 ) -> tuple[Bytes, Ints]:
     """The records; ``pieces``: what stands between their parts, see `_RESULT`."""
@@ -103,7 +101,7 @@ def format_results(rows: ResultRows) -> Ragged:
     """Return the result records of n transactions."""
     counts, reads = rows.reads
     ids, keys = json_strings(rows.id), json_strings(reads.key)
-    values = Values(reads.tag, reads.number, reads.text.data, reads.text.offsets)
+    values = JsonValues(reads.tag, reads.number, reads.text.data, reads.text.offsets)
     data, bounds = _results(
         ids.texts(),
         _places(rows),
@@ -130,7 +128,12 @@ def _operation(before: int, after: int) -> int:
 
 @kernel
 def _changes(
-    ids: Texts, places: _Places, index: Parts | Ints, before: Values, after: Values, pieces: Texts
+    ids: Texts,
+    places: _Places,
+    index: Parts | Ints,
+    before: JsonValues,
+    after: JsonValues,
+    pieces: Texts,
 ) -> tuple[Bytes, Ints, Ints]:
     """The records, and the row of each; ``pieces``: see `_change_pieces`."""
     n = len(places.seq)
@@ -187,12 +190,11 @@ def format_changes(database: str, rows: ChangeRows) -> tuple[Ragged, Ragged]:
 
     Returns:
         As many keys as values; a value is empty for a tombstone.
-
     """
     pieces, ids = _change_pieces(database), json_strings(rows.id)
     before, after = rows.before, rows.after
-    met = Values(rows.before_tag, rows.before_number, before.data, before.offsets)
-    left = Values(rows.after_tag, rows.after_number, after.data, after.offsets)
+    met = JsonValues(rows.before_tag, rows.before_number, before.data, before.offsets)
+    left = JsonValues(rows.after_tag, rows.after_number, after.data, after.offsets)
     data, bounds, source = _changes(
         ids.texts(), _places(rows), rows.index, met, left, pieces.texts()
     )

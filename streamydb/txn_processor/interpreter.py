@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
+import numpy.typing as npt
 
 from streamydb import errors
 from streamydb import records as r
 from streamydb.constraints import DeclarationRefused, amended, parse
+from streamydb.errors import InvariantViolation
+from streamydb.frames import program as p
 from streamydb.limits import RESULT_BYTES_MAX, VIOLATED_CHARACTERS_MAX
 from streamydb.procedures.core import Called, run, version_of
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs, Turn, turn_of
@@ -36,17 +39,7 @@ from streamydb.txn_processor.ranges import (
     too_heavy,
     too_many,
 )
-
-__all__ = [
-    "ExecutionContext",
-    "Verdict",
-    "Write",
-    "current_module",
-    "execute",
-    "failed",
-    "too_large",
-    "turn_of",
-]
+from streamydb.txn_processor.run import Run
 
 # Bytes of a result at most: of an escaped character, of a range and an entry beside their texts.
 _ESCAPED_BYTES: Final = 6
@@ -113,7 +106,6 @@ def execute(
 
     Raises:
         ModuleMissing: the code that the transaction calls is not on this machine.
-
     """
     if too_many(txn, calls.see) or too_heavy(txn, calls.see):
         return too_large(txn, look, errors.RANGE_TOO_LARGE)
@@ -152,10 +144,10 @@ def _concluded(
         rules = parse(look(r.CONSTRAINTS_KEY)[0])
         if rules.all or txn.locks:
             named = NamedRanges(txn.ranges, lambda bounds: calls.see.seen(bounds).keys)
-            found = enforce(rules, _judged(after, look), txn.lock_keys, look, named)
-            if found.code is not None:
-                return _forbidden(Verdict(found.code, found.failed, reason=found.reason), size)
-            after = after | found.indexed
+            ruling = enforce(rules, _judged(after, look), txn.lock_keys, look, named)
+            if ruling.code is not None:
+                return _forbidden(Verdict(ruling.code, ruling.failed, reason=ruling.reason), size)
+            after = after | ruling.indexed
     writes = []
     for key, value in after.items():
         before = look(key)[0]
@@ -183,7 +175,6 @@ def _forbidden(verdict: Verdict, size: Callable[[Verdict], int]) -> Verdict:
 
 
 def _judged(after: dict[str, bytes | None], look: Callable[[str], Value]) -> list[Judged]:
-    """The effective writes, as constraints judge them."""
     judged = []
     for place, (key, value) in enumerate(after.items()):
         before, version = look(key)
@@ -199,7 +190,6 @@ def _constrain(
     size: Callable[[Verdict], int],
     calls: ExecutionContext,
 ) -> Verdict:
-    """Declare, drop or validate a constraint."""
     try:
         before = look(r.CONSTRAINTS_KEY)[0]
         value = amended(before, wanted, calls.place.seq)
@@ -334,3 +324,66 @@ def _read_keys(txn: r.Transaction) -> dict[str, None]:
     keys = dict.fromkeys(txn.read_keys)
     keys.update(dict.fromkeys(u.key for u in txn.updates if isinstance(u, r.NextId)))
     return keys
+
+
+def transaction_of(run: Run, i: int) -> r.Transaction:
+    """The transaction at position ``i``: its payload, or what its steps were compiled from.
+    Raises InvariantViolation: the payload was valid when it was compiled, and is not now.
+    """
+    raw = run.txns.raw[i]
+    txn = r.decode(raw) if raw else _decompiled(run, i)
+    if not isinstance(txn, r.Transaction):
+        raise InvariantViolation("a payload that was valid when it was compiled is not valid now")
+    return txn
+
+
+def _decompiled(run: Run, i: int) -> r.Transaction:
+    """The transaction that the steps of position ``i`` were compiled from."""
+    program, slots = run.program, run.slots_of(i)
+    txn = r.Transaction(run.txns.id[i].decode())
+    reads, updates, checks = [], [], dict[int, r.Check]()
+    for s in range(int(program.step_starts[i]), int(program.step_starts[i + 1])):
+        step = program.steps[s]
+        key = run.keys[slots[int(step["key"])]].decode()
+        op = int(step["op"])
+        value = run.pool[run.values.first_operand + s] if step["flags"] & p.HAS_OPERAND else None
+        if op == p.A_EQ:
+            txn.asserts[key] = value
+        elif op <= p.LAST_CHECK:
+            check = checks.setdefault(int(step["index"]), r.Check(key))
+            operand = value if op in (p.C_EQ, p.C_NE) else int(step["a"])
+            setattr(check, _COMPARATORS[op], bool(operand) if op == p.C_EXISTS else operand)
+        elif op <= p.LAST_OF_RANGE:
+            named = Range.of(p.operand_bounds(value or b""))
+            check = checks.setdefault(int(step["index"]), r.Check(range=named))
+            count = int(step["low"])
+            setattr(check, _COMPARATORS[op], bool(count) if op == p.R_EXISTS else count)
+        elif op == p.READ:
+            reads.append(key)
+        else:
+            updates.append(_update_of(step, key, value))
+    txn.checks = tuple(checks[index] for index in sorted(checks))
+    txn.reads, txn.updates = tuple(reads), tuple(updates)
+    return txn
+
+
+_COMPARATORS: Final = {
+    p.C_EQ: "eq", p.C_NE: "ne", p.C_VERSION: "version", p.C_EXISTS: "exists", p.C_LT: "lt",
+    p.C_LE: "le", p.C_GT: "gt", p.C_GE: "ge", p.R_COUNT: "count", p.R_COUNT_LE: "count_le",
+    p.R_COUNT_GE: "count_ge", p.R_VERSION_LE: "version_le", p.R_EXISTS: "exists",
+}  # fmt: skip
+
+
+def _update_of(step: npt.NDArray[Any], key: str, value: bytes | None) -> r.Update:
+    op, number = int(step["op"]), int(step["a"])
+    if op == p.PUT:
+        return r.Put(key, value or b"")
+    if op == p.DELETE:
+        return r.Delete(key)
+    if op == p.NEXT_ID:
+        return r.NextId(key)
+    if op != p.ADD:
+        return r.Max(key, number) if op == p.MAX else r.Min(key, number)
+    low = int(step["low"]) if step["flags"] & p.HAS_LOW else msgspec.UNSET
+    high = int(step["high"]) if step["flags"] & p.HAS_HIGH else msgspec.UNSET
+    return r.Add(key, number, low, high)

@@ -15,15 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import errors
-from streamydb.columns import program as p
-from streamydb.columns.jit import leaf, same_text
-from streamydb.columns.table import Bytes
+from streamydb.frames import program as p
+from streamydb.frames.jit import leaf, same_text
+from streamydb.frames.table import Bytes
 from streamydb.limits import FAILED_ENTRIES_MAX, INTEGER_MAX, INTEGER_MIN, RESULT_BYTES_MAX
-
-__all__ = [
-    "BY_KERNEL", "BY_NOBODY", "BY_PYTHON", "FAILS", "READS", "WRITES",
-    "NewValues", "Notes", "Program", "RangeTable", "Values", "execute_steps",
-]  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
 Records = npt.NDArray[Any]
@@ -63,7 +58,7 @@ class Program(NamedTuple):
     steps: Records
 
 
-class Values(NamedTuple):
+class SlotValues(NamedTuple):
     """The values that are executed on.
 
     ``slots``: dtype SLOT, one for each key of the plan. ``data``, ``offsets``: the texts that they
@@ -113,7 +108,7 @@ class Notes(NamedTuple):
 
 
 @leaf
-def _equals(step: Any, operand: int, slot: Any, values: Values) -> int:
+def _equals(step: Any, operand: int, slot: Any, values: SlotValues) -> int:
     """Tell whether a slot holds a step's operand (1, 0); -1: this kernel cannot tell."""
     if slot.tag != step.tag:
         return 0
@@ -127,7 +122,7 @@ def _equals(step: Any, operand: int, slot: Any, values: Values) -> int:
 
 
 @leaf
-def _holds(step: Any, operand: int, slot: Any, values: Values) -> int:
+def _holds(step: Any, operand: int, slot: Any, values: SlotValues) -> int:
     """Tell whether a comparison holds (1, 0); -1: it is not for this kernel."""
     op = step.op
     if op == p.C_VERSION:
@@ -187,7 +182,7 @@ def _note(entry: Any, txn: int, slot_id: int, slot: Any, kind: int, index: int) 
 
 
 @leaf
-def _check(txn: int, program: Program, values: Values, notes: Notes) -> int:
+def _check(txn: int, program: Program, values: SlotValues, notes: Notes) -> int:
     """Run the comparisons of one transaction; how many failed, or -1 to leave it to Python."""
     begun = notes.counts[FAILS]
     kind_before, index_before = -1, -1
@@ -212,7 +207,7 @@ def _check(txn: int, program: Program, values: Values, notes: Notes) -> int:
 
 
 @leaf
-def _ranges_hold(txn: int, program: Program, values: Values, ranges: RangeTable) -> bool:
+def _ranges_hold(txn: int, program: Program, values: SlotValues, ranges: RangeTable) -> bool:
     """Return True if the checks of ranges hold, and these have surely no more keys than they may.
 
     All others are for Python, which says why.
@@ -249,7 +244,7 @@ def _ranges_hold(txn: int, program: Program, values: Values, ranges: RangeTable)
 
 
 @leaf
-def _updates(txn: int, program: Program, values: Values, new: NewValues, notes: Notes) -> int:
+def _updates(txn: int, program: Program, values: SlotValues, new: NewValues, notes: Notes) -> int:
     """Compute the new values; 0, the code of the first failure, or -1."""
     used = 0
     for s in range(program.step_starts[txn], program.step_starts[txn + 1]):
@@ -271,7 +266,7 @@ def _updates(txn: int, program: Program, values: Values, new: NewValues, notes: 
 
 
 @leaf
-def _reads(txn: int, program: Program, values: Values, new: NewValues, notes: Notes) -> int:
+def _reads(txn: int, program: Program, values: SlotValues, new: NewValues, notes: Notes) -> int:
     """Note what the transaction reads, after its own updates; -1 when Python must measure the
     result.
     """
@@ -300,7 +295,7 @@ def _reads(txn: int, program: Program, values: Values, new: NewValues, notes: No
 
 
 @leaf
-def _commit(txn: int, program: Program, values: Values, new: NewValues, notes: Notes) -> None:
+def _commit(txn: int, program: Program, values: SlotValues, new: NewValues, notes: Notes) -> None:
     """Put the new values into the slots and note the writes."""
     for s in range(program.step_starts[txn], program.step_starts[txn + 1]):
         step = program.steps[s]
@@ -322,7 +317,12 @@ def _commit(txn: int, program: Program, values: Values, new: NewValues, notes: N
 
 @leaf
 def execute_steps(
-    start: int, program: Program, values: Values, new: NewValues, notes: Notes, ranges: RangeTable
+    start: int,
+    program: Program,
+    values: SlotValues,
+    new: NewValues,
+    notes: Notes,
+    ranges: RangeTable,
 ) -> int:
     """Execute from transaction ``start`` on; the position of the first one left to Python, or n."""
     for txn in range(start, len(program.seq)):

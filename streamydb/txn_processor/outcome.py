@@ -8,16 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.grant_rows import PlanTransactions
-from streamydb.columns.table import Ragged
+from streamydb.frames.grant_rows import PlanTransactions
+from streamydb.frames.table import Ragged
+from streamydb.frames.value_rows import PlaceRows
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.records.rulings import Fault
-from streamydb.txn_processor.places import Places
-
-__all__ = ["ExecutionOutcome", "Most"]
 
 
-class Most(NamedTuple):
+class OutputBudget(NamedTuple):
     """The bytes that a partition of a plan may produce: values, results and emitted records.
 
     Transactions that Python executes count, and what the kernel's aborts tell of values that Python
@@ -45,7 +43,7 @@ class ExecutionOutcome:
     transaction's position to its finished result record where it is not a plain commit.
     ``internal``: the faults of ours among them, by position; ``unruled``: those that nobody has
     ruled on, so nothing of this may be written. ``workflow``: what goes to streams and to the log.
-    ``made``, ``fits``: see `Most`; if all do not fit, nothing of this may be written.
+    ``made``, ``fits``: see `OutputBudget`; if all do not fit, nothing of this may be written.
     """
 
     txns: PlanTransactions
@@ -63,3 +61,14 @@ class ExecutionOutcome:
     workflow: Outputs = NO_OUTPUTS
     made: int = 0
     fits: int = 0
+
+
+@dataclass(slots=True)
+class Places:
+    """The places of writes, in order.
+
+    ``removals``: which of them are; None: they are the transactions, and none is.
+    """
+
+    table: PlaceRows
+    removals: npt.NDArray[np.bool_] | None = None

@@ -12,14 +12,16 @@ import numpy.typing as npt
 
 from streamydb import errors, limits
 from streamydb import records as r
-from streamydb.columns import program as p
-from streamydb.columns.hashing import hash_ragged
-from streamydb.columns.jit import kernel
-from streamydb.columns.lock_messages import ReleasedLocks, Swept
-from streamydb.columns.messages import Feedback, ValueSizes
-from streamydb.columns.program import PLAN_DUPLICATE, WINDOW_DUPLICATE
-from streamydb.columns.table import Array, Bytes, Ragged, chunk_bounds
-from streamydb.columns.value_rows import ChangeRows, ResultRows
+from streamydb.frames import program as p
+from streamydb.frames.encoding import Part, peel
+from streamydb.frames.hashing import hash_ragged
+from streamydb.frames.jit import kernel
+from streamydb.frames.lock_messages import ReleasedLocks, Swept
+from streamydb.frames.messages import Feedback, RecordTexts, ValueSizes
+from streamydb.frames.program import PLAN_DUPLICATE, WINDOW_DUPLICATE
+from streamydb.frames.protocol import Message, require_format
+from streamydb.frames.table import Array, Bytes, Ragged, chunk_bounds
+from streamydb.frames.value_rows import ChangeRows, ResultRows
 from streamydb.parser.fault import opened
 from streamydb.procedures.follow_ups import Outputs
 from streamydb.records.expiry import removal_number
@@ -27,26 +29,6 @@ from streamydb.txn_processor.format import format_changes, format_results
 from streamydb.txn_processor.outcome import ExecutionOutcome
 from streamydb.txn_processor.result import as_duplicate, originals
 from streamydb.txn_processor.rows import change_rows, result_rows
-
-__all__ = [
-    "CHANGES",
-    "DEAD_LETTERS",
-    "DIGESTS",
-    "FEEDBACK",
-    "FOLLOW_UPS",
-    "RESULTS",
-    "ROWS_MAX",
-    "STREAMS",
-    "Output",
-    "Records",
-    "Rows",
-    "ToShards",
-    "Told",
-    "formatted",
-    "outputs_of",
-    "removals",
-    "workflow_records",
-]
 
 RESULTS: Final = 0
 CHANGES: Final = 1
@@ -73,7 +55,7 @@ Parts = npt.NDArray[np.int32]
 
 
 @dataclass(slots=True)
-class Records:
+class OutputRecords:
     """Output records of one topic: keys (an empty one is null), values (an empty one is null).
 
     ``spread``: which formatting task writes them. ``partition``: the Kafka partition, or -1 for the
@@ -88,7 +70,7 @@ class Records:
 
 
 @dataclass(slots=True)
-class Rows:
+class OutputRows:
     """Results or changes before they are formatted; ``spread``: which formatting task does it."""
 
     table: ResultRows | ChangeRows
@@ -101,7 +83,7 @@ class Rows:
 
 
 @dataclass(slots=True)
-class Told:
+class ShardMessage:
     """A message that goes to shards through the feedback topic; its partition is the shard's."""
 
     message: ToShards
@@ -110,24 +92,24 @@ class Told:
 
 
 ToShards: TypeAlias = Feedback | ValueSizes | ReleasedLocks | Swept
-Output: TypeAlias = Rows | Records | Told
+Output: TypeAlias = OutputRows | OutputRecords | ShardMessage
 """An output of an executing partition."""
 
 
-def formatted(item: Output, database: str) -> Records:
+def formatted(item: Output, database: str) -> OutputRecords:
     """The records of an output."""
-    if isinstance(item, Records):
+    if isinstance(item, OutputRecords):
         return item
-    if isinstance(item, Told):
+    if isinstance(item, ShardMessage):
         value = Ragged.of([item.message.block()])
-        return Records(FEEDBACK, Ragged.empty(1), value, 0, item.message.shard)
+        return OutputRecords(FEEDBACK, Ragged.empty(1), value, 0, item.message.shard)
     if isinstance(item.table, ResultRows):
-        return Records(RESULTS, item.table.id, format_results(item.table), item.spread)
+        return OutputRecords(RESULTS, item.table.id, format_results(item.table), item.spread)
     keys, values = format_changes(database, item.table)
-    return Records(CHANGES, keys, values, item.spread)
+    return OutputRecords(CHANGES, keys, values, item.spread)
 
 
-def outputs_of(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows | Records]:
+def outputs_of(outcome: ExecutionOutcome, spreads: int) -> Iterator[OutputRows | OutputRecords]:
     """All outputs of an outcome except feedback; the changes of one key have one ``spread``.
 
     Changes come before results: a strong read waits for what results have told, so what they tell
@@ -137,16 +119,22 @@ def outputs_of(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows | Recor
         return
     yield from _changes(outcome, spreads)
     yield from _results(outcome, spreads)
-    yield from _dead_letters(outcome)
+    rejected = np.flatnonzero(outcome.txns.kind == p.REJECTED)
+    rows = sorted({*rejected.tolist(), *outcome.internal})
+    for start in range(0, len(rows), ROWS_MAX):
+        letters = [_dead_letter(outcome, i) for i in rows[start : start + ROWS_MAX]]
+        keys = [r.dead_letter_key(letter.source) for letter in letters]
+        values = [r.encode_dead_letter(letter) for letter in letters]
+        yield OutputRecords(DEAD_LETTERS, Ragged.of(keys), Ragged.of(values))
     yield from workflow_records(outcome.workflow)
 
 
-def _results(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows]:
+def _results(outcome: ExecutionOutcome, spreads: int) -> Iterator[OutputRows]:
     told = np.flatnonzero(outcome.txns.duplicate != WINDOW_DUPLICATE)
     sizes = _result_bytes(outcome)
     for spread, rows in enumerate(np.array_split(told, _tasks(len(told), spreads))):
         for part in _in_blocks(rows, sizes):
-            yield Rows(result_rows(outcome, part, _repeated(outcome, part)), spread)
+            yield OutputRows(result_rows(outcome, part, _repeated(outcome, part)), spread)
 
 
 def _tasks(rows: int, spreads: int) -> int:
@@ -213,7 +201,7 @@ def _change_bytes(outcome: ExecutionOutcome) -> Ints | None:
     return sizes
 
 
-def workflow_records(outputs: Outputs) -> Iterator[Records]:
+def workflow_records(outputs: Outputs) -> Iterator[OutputRecords]:
     """Records of streams and of the log, each in one piece, so that they keep their order."""
     for topic, records, partition in (
         (STREAMS, outputs.emitted, -1),
@@ -221,7 +209,7 @@ def workflow_records(outputs: Outputs) -> Iterator[Records]:
     ):
         if records:
             keys, values = (Ragged.of(list(column)) for column in zip(*records, strict=True))
-            yield Records(topic, keys, values, 0, partition)
+            yield OutputRecords(topic, keys, values, 0, partition)
 
 
 def _repeated(outcome: ExecutionOutcome, rows: Ints) -> dict[int, bytes]:
@@ -238,7 +226,6 @@ def _repeated(outcome: ExecutionOutcome, rows: Ints) -> dict[int, bytes]:
 
 @kernel
 def _ordinals(writes: npt.NDArray[Any]) -> Parts:
-    """Return the number of each write within its transaction."""
     out = np.ones(len(writes), np.int32)
     for i in range(1, len(writes)):
         if writes[i].txn == writes[i - 1].txn:
@@ -258,11 +245,11 @@ def _numbers(outcome: ExecutionOutcome) -> Parts | Ints:
     return index
 
 
-def removals(table: ChangeRows, spreads: int) -> Iterator[Rows]:
+def removals(table: ChangeRows, spreads: int) -> Iterator[OutputRows]:
     """The changes of keys that have ended; the plan that tells of them writes none of these."""
     lane = _lanes(table.key, spreads)
     for spread in np.unique(lane).tolist():
-        yield Rows(table.take(np.flatnonzero(lane == spread)), spread)
+        yield OutputRows(table.take(np.flatnonzero(lane == spread)), spread)
 
 
 def _lanes(keys: Ragged, spreads: int) -> Bytes:
@@ -287,7 +274,7 @@ def _by_lane(lane: Bytes, writes: npt.NDArray[Any], lanes: int) -> tuple[Ints, I
     return order, starts
 
 
-def _changes(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows]:
+def _changes(outcome: ExecutionOutcome, spreads: int) -> Iterator[OutputRows]:
     writes = outcome.writes
     if not len(writes):
         return
@@ -299,17 +286,7 @@ def _changes(outcome: ExecutionOutcome, spreads: int) -> Iterator[Rows]:
     sizes = _change_bytes(outcome)
     for spread, (start, end) in enumerate(pairwise(starts.tolist())):
         for chosen in _in_blocks(order[start:end], sizes):
-            yield Rows(change_rows(outcome, chosen, index), spread)
-
-
-def _dead_letters(outcome: ExecutionOutcome) -> Iterator[Records]:
-    rejected = np.flatnonzero(outcome.txns.kind == p.REJECTED)
-    rows = sorted({*rejected.tolist(), *outcome.internal})
-    for start in range(0, len(rows), ROWS_MAX):
-        letters = [_dead_letter(outcome, i) for i in rows[start : start + ROWS_MAX]]
-        keys = [r.dead_letter_key(letter.source) for letter in letters]
-        values = [r.encode_dead_letter(letter) for letter in letters]
-        yield Records(DEAD_LETTERS, Ragged.of(keys), Ragged.of(values))
+            yield OutputRows(change_rows(outcome, chosen, index), spread)
 
 
 def _dead_letter(outcome: ExecutionOutcome, i: int) -> r.DeadLetter:
@@ -331,3 +308,62 @@ def _dead_letter(outcome: ExecutionOutcome, i: int) -> r.DeadLetter:
         source=r.Source(int(txns.partition[i]), int(txns.offset[i])),
         error=error,
     )
+
+
+class _Results(Message, frozen=True):
+    """Results that are to be formatted."""
+
+    KIND: ClassVar[str] = "rows"
+
+    topic: int
+    rows: ResultRows
+
+
+class _Changes(Message, frozen=True):
+    """Changes that are to be formatted."""
+
+    KIND: ClassVar[str] = "rows"
+
+    topic: int
+    rows: ChangeRows
+
+
+class _Output(Message, frozen=True):
+    """Records of a topic, for a partition of it; -1: that of their keys."""
+
+    KIND: ClassVar[str] = "output"
+
+    topic: int
+    partition: int
+    records: RecordTexts
+
+
+def output_parts(item: Output, database: str = "") -> list[Part]:
+    """An output of an executing partition, for the task that formats it: a block in pieces."""
+    if isinstance(item, ShardMessage):
+        item = formatted(item, database)
+    if isinstance(item, OutputRecords):
+        return _Output(item.topic, item.partition, RecordTexts(item.keys, item.values)).pieces()
+    if isinstance(item.table, ResultRows):
+        return _Results(RESULTS, item.table).pieces()
+    return _Changes(CHANGES, item.table).pieces()
+
+
+def output_block(item: Output) -> bytes:
+    """As `output_parts`, in one piece."""
+    return b"".join(output_parts(item))
+
+
+def open_output(block: bytes, database: str) -> OutputRecords:
+    """The records of an output block of ``database``.
+    Raises InvariantViolation: the block was written by a release with another format.
+    """
+    header, stored = peel(block)
+    require_format(header)
+    if header["kind"] == _Output.KIND:
+        output = _Output.opened(header, stored)
+        return OutputRecords(
+            output.topic, output.records.key, output.records.value, 0, output.partition
+        )
+    kind = _Results if header["topic"] == RESULTS else _Changes
+    return formatted(OutputRows(kind.opened(header, stored).rows), database)

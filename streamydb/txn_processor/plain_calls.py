@@ -19,9 +19,8 @@ import numpy.typing as npt
 
 from streamydb import errors, limits
 from streamydb import records as r
-from streamydb.columns import program as p
-from streamydb.columns.known_results import Position
 from streamydb.errors import InvariantViolation
+from streamydb.frames import program as p
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.procedures import core as procedures
 from streamydb.procedures.core import Called
@@ -30,6 +29,7 @@ from streamydb.procedures.modules import Module, Modules
 from streamydb.procedures.view import UNDECLARED
 from streamydb.records.names import FLOWS_PREFIX, MODULES_PREFIX, RESERVED, WINDOWS_PREFIX
 from streamydb.records.ranges import Bounds
+from streamydb.records.result import Position
 from streamydb.records.rulings import STOPPING
 from streamydb.records.updates import apply_update
 from streamydb.records.values import canonical
@@ -38,11 +38,9 @@ from streamydb.txn_processor.comparisons import Value
 from streamydb.txn_processor.expiry import Ending
 from streamydb.txn_processor.interpreter import Verdict
 from streamydb.txn_processor.kernel import BY_PYTHON
-from streamydb.txn_processor.outcome import Most
+from streamydb.txn_processor.outcome import OutputBudget
 from streamydb.txn_processor.result import committed_call, encode_verdict
 from streamydb.txn_processor.run import Run
-
-__all__ = ["PlainCalls"]
 
 _PRIVATE: Final = FLOWS_PREFIX.encode(), WINDOWS_PREFIX.encode()
 """Begin keys that no procedure reads."""
@@ -90,8 +88,8 @@ class _Held(dict[int, bytes | None]):
         _, number, ref, tag, *_ = self._run.values.slots[slot_id].item()
         if tag == p.EXPIRING:
             raise _CarefullyError
-        found = self[slot_id] = self._run.value(tag, number, ref)
-        return found
+        value = self[slot_id] = self._run.value(tag, number, ref)
+        return value
 
     def read_all(self) -> None:
         """Read all slots, which costs less than one by one where most are asked for."""
@@ -122,7 +120,6 @@ class PlainCalls:
             ending: the keys that end; None if none can.
             rules: the slot of the constraints, if it was granted.
             careful: transactions that are left to the careful path, whatever they are.
-
         """
         self._careful = careful
         self._keys_max = limits.TRANSACTION_VALUES_BYTES_MAX // limits.VALUE_BYTES_MAX
@@ -138,7 +135,7 @@ class PlainCalls:
         self._afters: list[bytes | None] = []
 
     def executed(
-        self, at: int, made: npt.NDArray[np.int64], total: int, most: Most
+        self, at: int, made: npt.NDArray[np.int64], total: int, budget: OutputBudget
     ) -> tuple[int, int, int]:
         """Execute from transaction ``at`` on, up to the first that is not of this kind.
 
@@ -146,12 +143,11 @@ class PlainCalls:
             at: the first one.
             made: how many bytes each makes is noted here.
             total: what all before have made.
-            most: how much they may make.
+            budget: how much they may make.
 
         Returns:
             the first that was not executed, what all before it have made, and how many of the
             plan's first records fit, if not all do (else 0).
-
         """
         route, careful, fits = self._run.program.route, self._careful, 0
         while not fits and at < len(route) and route[at] == BY_PYTHON and at not in careful:
@@ -160,8 +156,8 @@ class PlainCalls:
                 break
             made[at] = size
             total += size
-            if total > most.bytes:
-                fits = most.fits(total, self._run.txns.seq.item(at))
+            if total > budget.bytes:
+                fits = budget.fits(total, self._run.txns.seq.item(at))
             at += 1
         self._put_back()
         return at, total, fits
@@ -254,18 +250,18 @@ class PlainCalls:
 
     def _module(self, procedure: str, deployed: bytes | None) -> Module | None:
         """Return the module of a procedure, as it is deployed; see `interpreter.current_module`."""
-        found: Module | None = self._current.get((procedure, deployed), _UNKNOWN)
-        if found is _UNKNOWN:
+        module: Module | None = self._current.get((procedure, deployed), _UNKNOWN)
+        if module is _UNKNOWN:
             named = r.Call(procedure)
-            found = interpreter.current_module(named, lambda _: (deployed, 0), self._modules)
-            self._current[procedure, deployed] = found
-        return found
+            module = interpreter.current_module(named, lambda _: (deployed, 0), self._modules)
+            self._current[procedure, deployed] = module
+        return module
 
     def _named(self, procedure: str) -> tuple[str, str]:
         """Return the key of the module of a procedure, and its name there."""
         module, _, name = procedure.partition(".")
-        found = self._names[procedure] = MODULES_PREFIX + module, name
-        return found
+        names = self._names[procedure] = MODULES_PREFIX + module, name
+        return names
 
     def _write(
         self, i: int, seq: int, ids: Mapping[str, int], writes: dict[str, bytes | None]
@@ -330,7 +326,6 @@ class _Rows:
     __slots__ = ("_lists", "_run", "many")
 
     def __init__(self, run: Run) -> None:
-        """Make lists, where looking into arrays costs more."""
         program, txns = run.program, run.txns
         self._run = run
         self._lists: tuple[list[bytes], list[bytes], list[int], list[int], list[Position]] | None

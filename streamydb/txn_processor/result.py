@@ -8,19 +8,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.grant_rows import PlanTransactions
-from streamydb.columns.known_results import Position, copy_of
+from streamydb.frames.grant_rows import PlanTransactions
+from streamydb.records.result import Position, copy_of
 from streamydb.txn_processor.interpreter import Verdict
-
-__all__ = [
-    "as_duplicate",
-    "committed_call",
-    "encode",
-    "encode_verdict",
-    "originals",
-    "result_bytes",
-    "verdict_bytes",
-]
 
 _NOTHING = Verdict()
 
@@ -73,12 +63,12 @@ def _short(
     seq, ts, part, off = position
     name = _text(id_.decode() or None)
     returned, reason = verdict.returned, verdict.reason
-    told = b"" if returned is None else b',"returned":' + returned
+    returned_field = b"" if returned is None else b',"returned":' + returned
     why = b"" if reason is None else b',"reason":' + _text(reason)
     return (
         b'{"id":%b,"seq":%d,"ts_ms":%d,"status":%b,"reads":{}%b,"failed":[],"code":%b%b,'
         b'"source":{"partition":%d,"offset":%d}}'
-        % (name, seq, ts, _text(status), told, _text(code), why, part, off)
+        % (name, seq, ts, _text(status), returned_field, _text(code), why, part, off)
     )
 
 

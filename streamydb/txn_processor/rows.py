@@ -9,13 +9,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import program as p
-from streamydb.columns.jit import kernel
-from streamydb.columns.table import Array, ChildRows, Ragged, expand, starts_of
-from streamydb.columns.value_rows import ChangeRows, ReadValues, ResultRows
+from streamydb.frames import program as p
+from streamydb.frames.jit import kernel
+from streamydb.frames.table import Array, ChildRows, Ragged, expand, starts_of
+from streamydb.frames.value_rows import ChangeRows, ReadValues, ResultRows
 from streamydb.txn_processor.outcome import ExecutionOutcome
-
-__all__ = ["change_rows", "result_rows"]
 
 Ints = npt.NDArray[np.int64]
 Parts = npt.NDArray[np.int32]

@@ -9,13 +9,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import program as p
-from streamydb.columns.grant_rows import GrantedTransactions, PlanTransactions, SlotRows
-from streamydb.columns.json_tokens import parse_ints
-from streamydb.columns.program import NOT_A_DUPLICATE
-from streamydb.columns.table import Array, Ragged, starts_of
-from streamydb.columns.timeline import Timeline
 from streamydb.errors import InvariantViolation
+from streamydb.frames import program as p
+from streamydb.frames.grant_rows import GrantedTransactions, PlanTransactions, SlotRows
+from streamydb.frames.json_tokens import parse_ints
+from streamydb.frames.plans import Timeline
+from streamydb.frames.program import NOT_A_DUPLICATE
+from streamydb.frames.table import Array, Ragged, starts_of
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.procedures.follow_ups import Outputs
 from streamydb.records.expiry import Expiring
@@ -29,11 +29,9 @@ from streamydb.txn_processor.kernel import (
     Notes,
     Program,
     RangeTable,
-    Values,
+    SlotValues,
     execute_steps,
 )
-
-__all__ = ["DIGITS_MAX", "Kernel", "Run", "prepared"]
 
 _FEW: Final = 16
 """So many slots are written one by one, before columns are worth their making."""
@@ -60,7 +58,7 @@ class Run:
 
     txns: PlanTransactions
     program: Program
-    values: Values
+    values: SlotValues
     notes: Notes
     keys: Ragged
     homes: npt.NDArray[np.int64]
@@ -211,7 +209,7 @@ def prepared(
         starts_of(step_counts),
         steps,
     )
-    values = Values(_slots(granted), pool.data, pool.offsets, len(texts), keys.offsets)
+    values = SlotValues(_slots(granted), pool.data, pool.offsets, len(texts), keys.offsets)
     return Run(
         txns,
         program,
@@ -256,7 +254,6 @@ def _notes(steps: npt.NDArray[Any], txns: int, in_python: int) -> Notes:
 
 
 def _local_slots(granted: Array, wanted: Array) -> npt.NDArray[np.int64]:
-    """Positions in ``granted`` of the ``wanted`` slots."""
     top = int(max(granted.max(initial=-1), wanted.max(initial=-1))) + 1
     where = np.full(top, -1, np.int64)
     where[granted] = np.arange(len(granted))

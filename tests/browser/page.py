@@ -31,7 +31,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.about import About, PipelineMessages
-from streamydb.facade.life import Evidence
+from streamydb.facade.explanation import Evidence
 from streamydb.kafka.digests import ShardDigests, ToldDigest
 from streamydb.kafka.presence import PresentPipeline
 from streamydb.local.folder import PipelineStatus

@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import Raw
+
 from streamydb.client.attempts import has_yet_to_reach, range_checks
 from streamydb.client.errors import UnsafeScanError
 from streamydb.client.reads import RangeScan
@@ -39,7 +41,7 @@ def _case(dice: random.Random) -> dict[str, Any]:
     scan.whole = dice.choice([None, True, True, False])
     scan.ended = bool(scan.whole) or dice.random() < 0.2
     if scan.whole is not None and dice.random() < 0.8:
-        scan.count, scan.last = dice.randint(1, 9), Stored(dice.choice(_KEYS), b"0", 4, 0)
+        scan.count, scan.last = dice.randint(1, 9), Stored(dice.choice(_KEYS), Raw(b"0"), 4, 0)
     checks: Any = "unsafe"
     with suppress(UnsafeScanError):
         checks = range_checks(scan, 7)

@@ -18,8 +18,7 @@ GLOSSARY = ROOT / "docs" / "glossary.md"
 ROOMS = [
     folder
     for name in (
-        "parser", "sequencer", "sorter", "planner", "key_processor", "txn_processor", "columns",
-        "frames",
+        "parser", "sequencer", "sorter", "planner", "key_processor", "txn_processor", "frames",
     )
     if (folder := ROOT / "streamydb" / name).is_dir()
 ]  # fmt: skip
@@ -38,13 +37,12 @@ PLAIN = frozenset(
 """Words that mean here what they mean everywhere."""
 
 EARLIER = frozenset(
-    "address arrived at care carefully child common compiled complete constrained dated "
-    "declared decompiler draft either emitted ended ending enforce enforced exhausted "
-    "finished first fitter fixed found gather gathered gatherer granted granting held "
-    "idtable idwindow interning judged kept keyed known life most named narrowed note "
-    "notice outcome overtaken partial planned ragged released removed repeat repeated "
-    "repetition routed row scanned seam see seen shared sized stored swept teller timed "
-    "told turn unresolved use wait".split()
+    "address arrived at care carefully child common compiled complete dated declared draft "
+    "either ended ending enforce enforced exhausted finished first fixed found gather "
+    "gathered gatherer granted held idwindow interning judged kept keyed known life named "
+    "narrowed note notice outcome overtaken partial planned ragged released removed repeat "
+    "repeated repetition routed row scanned seam see seen shared sized stored swept teller "
+    "timed turn unresolved use".split()
 )
 """Words of names from before this rule. They go as the names become nouns; none may come."""
 

@@ -8,7 +8,7 @@ import pytest
 
 from streamydb import limits
 from streamydb.errors import ABORTED_CODES, REJECTED_CODES
-from streamydb.records.shape import _OPERATIONS
+from streamydb.records.rejection import _OPERATIONS
 from streamydb.verify.oracle.core import Oracle
 from tests.support.documented import assert_one_log
 

@@ -6,7 +6,15 @@ from collections import Counter
 
 from tools.travel import BEGIN, END, PAGE, stops, table
 
-STOPS_MAX = {"parse": 5, "shard": 19, "execute": 11, "feedback": 3}
+STOPS_MAX = {
+    "client": 11,
+    "facade": 16,
+    "parse": 5,
+    "shard": 19,
+    "execute": 11,
+    "feedback": 3,
+    "verdict back": 6,
+}
 """How many files a reader stays in, at most, by stage."""
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from streamydb.columns.encoding import pack, unpack
-from streamydb.columns.messages import Role
-from streamydb.columns.protocol import FORMAT
-from streamydb.columns.readers import FEEDBACK
+from streamydb.frames.encoding import pack, unpack
+from streamydb.frames.messages import Role
+from streamydb.frames.protocol import FORMAT
+from streamydb.frames.readers import FEEDBACK
 from streamydb.kafka import TopicNames, create, delete
 from streamydb.kafka.clients import administrator
 from streamydb.pipeline.standby.handover import hand_over

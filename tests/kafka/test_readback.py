@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from confluent_kafka import Producer
 
-from streamydb.columns.table import Ragged
+from streamydb.frames.table import Ragged
 from streamydb.kafka import TopicNames, create
 from streamydb.pipeline.realtime.confirmations import ResolvedGroups, group_hashes
 from streamydb.pipeline.realtime.life import output_topics
@@ -18,7 +18,7 @@ from streamydb.pipeline.realtime.messages import Executed
 from streamydb.pipeline.realtime.readback import OutputReader
 from streamydb.records.names import FOLLOW_UP_MARK
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.outputs import Records
+from streamydb.txn_processor.outputs import OutputRecords
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -55,12 +55,12 @@ class Driver:
         return self.groups.last is not None and self.groups.last.seq >= seq
 
 
-def _outputs(dice: random.Random, number: int, *, follow_ups: bool) -> list[Records]:
+def _outputs(dice: random.Random, number: int, *, follow_ups: bool) -> list[OutputRecords]:
     topics = [o.RESULTS, o.CHANGES, o.DEAD_LETTERS, *([o.FOLLOW_UPS] if follow_ups else [])]
     drawn = dice.sample(topics[:3], dice.randint(1, 3)) + topics[3:]
     mark = FOLLOW_UP_MARK
     return [
-        Records(
+        OutputRecords(
             topic,
             Ragged.of([b"k%d-%d" % (number, row) for row in range(rows)]),
             Ragged.of(

@@ -15,8 +15,8 @@ import pytest
 from simulator.cluster import Cluster
 from simulator.judge import SeedOutcome, judge
 from simulator.log import SimulatedLog
-from streamydb.columns.hashing import shard_of
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.hashing import shard_of
+from streamydb.frames.shards import ShardConfig
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.core import replay
 

@@ -9,7 +9,7 @@ import pytest
 
 from streamydb.backup import copy
 from streamydb.backup.manifest import BackupError
-from streamydb.columns.digest import StateDigest
+from streamydb.frames.digest import StateDigest
 from tests.support.kept_log import NAMES, Kept
 from tests.support.memory_kafka import Partition
 from tests.support.seeds import seeds

@@ -21,9 +21,9 @@ from simulator import cluster as sim
 from simulator import run
 from simulator.caches import FolderCaches
 from simulator.procedures import MODULES
-from streamydb.columns.plans import Life
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation
+from streamydb.frames.plans import Life
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.key_processor import values
 from streamydb.key_processor.memory import MemoryBlobs

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from unittest import mock
 
 from simulator.run import run_seed
-from streamydb.columns.record_messages import LogRecords
-from streamydb.columns.record_rows import CompiledRecords, TimedRecords
-from streamydb.planner.last_plan import LastPlan, Planned
+from streamydb.frames.record_messages import LogRecords
+from streamydb.frames.record_rows import CompiledRecords, TimedRecords
+from streamydb.planner.core import LastPlan, Planned
 from streamydb.sorter.last_records import LastRecords
 
 SEEDS = range(0, 24, 2)

@@ -14,8 +14,8 @@ from simulator.judge import SeedOutcome, judge
 from simulator.log import SimulatedLog
 from simulator.run import settle
 from simulator.workload import Workload
-from streamydb.columns.plans import Life, PlanShape
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.plans import Life, PlanShape
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.locking.state import SingleMeta
 from streamydb.key_processor.state import ShardState, load
 from streamydb.txn_processor import outputs as o
@@ -30,7 +30,7 @@ class Dying(sim.Cluster):
     left: int | None = None
     next_life = Life("second")
 
-    def _write(self, records: o.Records, batch: int) -> None:
+    def _write(self, records: o.OutputRecords, batch: int) -> None:
         if self.left is not None and records.topic == o.FEEDBACK:
             self._die(self.left == 0)
             self.left -= 1

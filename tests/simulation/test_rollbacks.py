@@ -16,8 +16,8 @@ from simulator.log import SimulatedLog
 from simulator.rollback import Rollbacks, finds_lost_tail, require_log
 from simulator.run import settle
 from simulator.workload import Workload
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation
+from streamydb.frames.shards import ShardConfig
 from tests.support.seeds import seeds
 
 SEEDS = seeds(4, 2)

@@ -12,7 +12,7 @@ from simulator import run_seed
 from simulator.mutations import MUTATIONS, mutated
 from simulator.seam_mutations import silenced
 from streamydb import records
-from streamydb.columns.grant_rows import PlanTransactions
+from streamydb.frames.grant_rows import PlanTransactions
 from streamydb.txn_processor import interpreter, kernel, run
 from streamydb.txn_processor.plain_calls import PlainCalls
 from tests.support.seeds import ASKED_FOR, seeds, thinned

@@ -16,7 +16,7 @@ from streamydb.backup.pieces import Piece
 from streamydb.backup.replay import EVERYTHING, LogReplay, StateAfter, replay
 from streamydb.backup.start import Beginning
 from streamydb.backup.state import State
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.shards import ShardConfig
 from streamydb.records import decode_marker
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.verify.oracle.order import released

@@ -14,7 +14,7 @@ from simulator.log import SimulatedLog
 from simulator.run import settle
 from simulator.workflows import FlowCalls
 from simulator.workload import Workload
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.shards import ShardConfig
 from streamydb.txn_processor import outputs
 from tests.support.seeds import seeds
 

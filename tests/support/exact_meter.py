@@ -18,7 +18,7 @@ from streamydb import errors
 from streamydb import records as r
 from streamydb.errors import ValueRejected
 from streamydb.limits import DEPTH_MAX, PROCEDURE_DEPTH_MAX, VALUE_BYTES_MAX
-from streamydb.procedures import modules, transform, view, weigher
+from streamydb.procedures import modules, transform, view
 from streamydb.procedures.data import unfit
 from streamydb.procedures.machine import Machine
 from streamydb.procedures.meter import TEXT_PER_STEP, Meter
@@ -150,7 +150,7 @@ def exact(text: bytes) -> Iterator[Module]:
         mock.patch.object(transform, "_METHOD_OF", {}),
         mock.patch.object(transform, "_QUICK", {}),
         mock.patch.object(transform, "_FILLED", {}),
-        mock.patch.object(weigher, "QUICKENS", False),
+        mock.patch.object(transform, "QUICKENS", False),
         mock.patch.dict(QUICK, {"grown": _grown}),
         mock.patch.object(modules, "keeps_nothing", return_value=False),
         mock.patch.object(modules, "_compiled", _uncached),

@@ -25,7 +25,7 @@ from streamydb.local.module_folder import file_name
 from streamydb.procedures.modules import MemoryModules, compile_module, hash_of
 from streamydb.records import Result, decode_result
 from streamydb.records.begins import EVERYWHERE
-from streamydb.records.ruling_records import Adopted, encode_ruling
+from streamydb.records.rulings import Adopted, encode_ruling
 from streamydb.verify.oracle.core import Oracle
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.workflows import VOTER

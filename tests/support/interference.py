@@ -16,8 +16,8 @@ import msgspec
 
 from streamydb.constraints.locks import relocked
 from streamydb.facade.about import About, PipelineMessages
-from streamydb.facade.cursors import Cursor, encode_cursor
-from streamydb.facade.life.evidence import ChangeRecord, Evidence, FeedbackPlan, PlanMember
+from streamydb.facade.cursors import ListCursor, encode_cursor
+from streamydb.facade.explanation.evidence import ChangeRecord, Evidence, FeedbackPlan, PlanMember
 from streamydb.kafka.digests import ShardDigests, ToldDigest
 from streamydb.procedures.modules import compile_module
 from streamydb.records import Change, Result, Transaction, decode, decode_change
@@ -142,7 +142,7 @@ def _history(*, one: bool) -> list[dict[str, Any]]:
 
 HISTORY_IDS = [*(f"t{n}" for n in range(len(_history(one=True)))), "t7~1", "none"]
 
-_CURSORS = [encode_cursor(Cursor(9, prefix, None, None, "m/1")) for prefix in ("m/", "s/", "")]
+_CURSORS = [encode_cursor(ListCursor(9, prefix, None, None, "m/1")) for prefix in ("m/", "s/", "")]
 _CHECKS = ['{"exists":true}', '{"ge":1}', '{"ne":null}']
 _CHANGES_WHERE = [*_CHECKS, '{"version":9}']
 

@@ -33,7 +33,7 @@ from streamydb.backup.needs import Need, needs
 from streamydb.backup.pieces import LogSource
 from streamydb.backup.start import START, Beginning, begin
 from streamydb.backup.state import StateDescription
-from streamydb.columns.digest import StateDigest
+from streamydb.frames.digest import StateDigest
 from streamydb.kafka.foundation import FoundingFacts
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.rulings import RulingTopic
@@ -43,8 +43,7 @@ from streamydb.local.module_folder import file_name
 from streamydb.records import Marker, Result, decode_result, encode_marker
 from streamydb.records.begins import EVERYWHERE
 from streamydb.records.control import Following, encode_message
-from streamydb.records.ruling_records import encode_ruling
-from streamydb.records.rulings import Fault, Rulings, ruling_of
+from streamydb.records.rulings import Fault, Rulings, encode_ruling, ruling_of
 from streamydb.sorter.state import PartitionState
 from streamydb.verify.oracle.order import LogRecord, Ordered, released
 from tests.support.lost_tails import another_end

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import pytest
 
-from streamydb.columns.digest import StateDigest
-from streamydb.columns.encoding import pack
-from streamydb.facade.life import TransactionHistory, explain
-from streamydb.facade.life.core import MetValue
-from streamydb.facade.life.kafka import collect
+from streamydb.facade.explanation import TransactionHistory, explain
+from streamydb.facade.explanation.core import MetValue
+from streamydb.facade.explanation.kafka import collect
+from streamydb.frames.digest import StateDigest
+from streamydb.frames.encoding import pack
 from streamydb.kafka.names import TopicNames
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records import Result, decode_result

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from streamydb.columns.plans import Life
-from streamydb.columns.readers import TO_SHARD
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.plans import Life
+from streamydb.frames.readers import TO_SHARD
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamydb.columns.program_steps import ProgramSteps
-from streamydb.columns.protocol import BlockReader
-from streamydb.columns.record_messages import LogRecords
-from streamydb.columns.record_rows import (
+from streamydb.frames.program import ProgramSteps
+from streamydb.frames.protocol import BlockReader
+from streamydb.frames.record_messages import LogRecords
+from streamydb.frames.record_rows import (
     CompiledRecords,
     HomeRows,
     RecordKeys,
     RecordRanges,
     TimedRecords,
 )
-from streamydb.columns.table import Array, ChildRows, Ragged
+from streamydb.frames.table import Array, ChildRows, Ragged
 from streamydb.sorter.last_records import LastRecords
 
 __all__ = ["opened", "timed", "to_plan"]

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec import UNSET, Raw
 
-from streamydb.columns.addresses import address_of, bytes_at
-from streamydb.columns.table import Ragged
+from streamydb.frames.addresses import address_of, bytes_at
+from streamydb.frames.table import Ragged
 from streamydb.read_model import Follower, ReadModel, runs
 from streamydb.read_model.rows import Ints, Row, pack_row, row_bytes, unpack_row
 from streamydb.records import (

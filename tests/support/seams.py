@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from inspect import isfunction
 from types import GeneratorType, ModuleType
 from typing import Any
 from unittest import mock
@@ -40,11 +41,20 @@ _SEEDS = {"planner": (2, 4, 6, 18), "single": (1, 3, 5, 7, 9)}
 _KEPT = 200
 
 
+def _checks(room: ModuleType) -> list[str]:
+    """Return the names of the checks of a room: its public functions."""
+    return [
+        name
+        for name, each in vars(room).items()
+        if isfunction(each) and each.__module__ == room.__name__ and not name.startswith("_")
+    ]
+
+
 @contextmanager
 def _watched(room: ModuleType, calls: dict[str, list[Call]]) -> Iterator[None]:
     """Run the body, and keep what every check of a room is given."""
     with ExitStack() as stack:
-        for name in room.__all__:
+        for name in _checks(room):
             check = getattr(room, name)
             kept = calls.setdefault(f"{room.__name__}.{name}", [])
 

@@ -14,7 +14,7 @@ from simulator.log import SimulatedLog
 from simulator.procedures import MODULES, Calls
 from simulator.workload import Deadlines, Workload
 from streamydb.backup.start import Beginning, Starter
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.verify.oracle.core import Oracle

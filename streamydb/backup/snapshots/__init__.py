@@ -15,10 +15,9 @@ miss nothing.
 
 from __future__ import annotations
 
-from streamydb.backup.snapshots.digest import RowsDigest
 from streamydb.backup.snapshots.manifest import SnapshotManifest, SnapshotTail, read_manifest
 from streamydb.backup.snapshots.restoring import Restored, restore
-from streamydb.backup.snapshots.rows import read_rows, require_whole
+from streamydb.backup.snapshots.rows import RowsDigest, read_rows, require_whole
 from streamydb.errors import SnapshotError
 
 __all__ = [

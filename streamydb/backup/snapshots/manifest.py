@@ -16,13 +16,10 @@ from streamydb.records.formats import UNREADABLE
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-FORMAT: Final = 2
-"""Version of the layout; raised when an older program would misread it."""
-
+FORMAT: Final = 2  # version of the layout; raised when an older program would misread it
 MANIFEST: Final = "manifest.json"
 
-_SEAL: Final = "seal"
-"""The field with the digest of all others."""
+_SEAL: Final = "seal"  # the field with the digest of all others
 
 
 class SnapshotTail(msgspec.Struct, frozen=True):

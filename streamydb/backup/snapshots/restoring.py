@@ -29,11 +29,8 @@ from streamydb.records import Rejection, decode, decode_marker
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.names import RESERVED
 
-CHUNK_ROWS_MAX: Final = 500
-"""Keys that one transaction puts."""
-
-CHUNK_BYTES_MAX: Final = 500_000
-"""Bytes of a transaction, unless one row alone is larger."""
+CHUNK_ROWS_MAX: Final = 500  # keys that one transaction puts
+CHUNK_BYTES_MAX: Final = 500_000  # bytes of a transaction, unless one row alone is larger
 
 
 _PUT_BYTES: Final = 72

@@ -79,7 +79,6 @@ class AsyncHttpTransport:
         return stream
 
     async def close(self) -> None:
-        """Close all connections; who waits for a stream waits no longer."""
         for known in tuple(self._streams):
             stream = known()
             if stream is not None:

@@ -389,7 +389,12 @@ class Client:
         try:
             return drive(flow, perform or self._perform)
         except OutcomeUnknownError as error:
-            raise self._answerable(error) from error.__cause__
+            # Let the error ask later, and send again what was sent, if that is known here.
+            # Statements of SQL are not: executed again, they might find their own work done.
+            txn = Prepared(error.id, error.payload)
+            error.ask = lambda: self._ask(txn)
+            error.send_again = (lambda: self.send(txn)) if txn.payload else error.ask
+            raise error from error.__cause__
 
     def _perform(self, request: Request[Any]) -> Any:
         self._lifetime.check()
@@ -404,13 +409,3 @@ class Client:
 
     def _ask(self, txn: Prepared, timeout_s: float | None = None) -> Committed:
         return self._run(core.ask(self.session, txn, timeout_s))
-
-    def _answerable(self, error: OutcomeUnknownError) -> OutcomeUnknownError:
-        """Let the error ask later, and send again what was sent, if that is known here.
-
-        Statements of SQL are not: executed again, they might find their own work done.
-        """
-        txn = Prepared(error.id, error.payload)
-        error.ask = lambda: self._ask(txn)
-        error.send_again = (lambda: self.send(txn)) if txn.payload else error.ask
-        return error

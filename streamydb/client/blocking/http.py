@@ -80,7 +80,6 @@ class HttpTransport:
         return stream
 
     def close(self) -> None:
-        """Close all connections; who waits for a stream waits no longer."""
         for known in tuple(self._streams):
             stream = known()
             if stream is not None:

@@ -47,7 +47,12 @@ class Contention:
 
     def take(self, second: int, batch: ChangeBatch) -> None:
         """Take in the changes of a resolved interval that came in `second`."""
-        slot = self._slot(second)
+        slot = self._slots.get(second)
+        if slot is None:
+            if self._slots:
+                next(reversed(self._slots.values())).close()
+            slot = self._slots[second] = _Slot()
+            self.forget(second)
         slot.changes += len(batch.changes)
         changes = batch.changes[: self._examined_per_s_max - slot.examined]
         if not changes:
@@ -96,15 +101,6 @@ class Contention:
             "changes": sum(slot.changes for slot in slots),
             "examined": sum(slot.examined for slot in slots),
         }
-
-    def _slot(self, second: int) -> _Slot:
-        slot = self._slots.get(second)
-        if slot is None:
-            if self._slots:
-                next(reversed(self._slots.values())).close()
-            slot = self._slots[second] = _Slot()
-            self.forget(second)
-        return slot
 
 
 def group_sizes(changes: Sequence[ChangeEvent]) -> Counter[int]:

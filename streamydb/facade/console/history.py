@@ -9,10 +9,10 @@ import msgspec
 
 from streamydb.errors import StreamyError
 from streamydb.facade.answer import Answer, json_answer
-from streamydb.facade.ports import ReadModel
+from streamydb.facade.ports import ServedModel
 from streamydb.facade.queries import HistoryQuery, point_of
 from streamydb.facade.reads import in_thread
-from streamydb.facade.request import Request
+from streamydb.facade.request import FacadeRequest
 
 if TYPE_CHECKING:
     from streamydb.read_model.snapshot import Snapshot as StoredSnapshot
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _CHUNK: Final = 16
 
 
-async def get_history(request: Request, query: HistoryQuery) -> Answer:
+async def get_history(request: FacadeRequest, query: HistoryQuery) -> Answer:
     """List the versions of a key, newest first, as far back as snapshots are kept.
 
     A version without a value is a deletion. If `more` is true, go on with `at` one less than the
@@ -37,12 +37,11 @@ async def get_history(request: Request, query: HistoryQuery) -> Answer:
 
 
 def _versions(
-    model: ReadModel, key: str, at: int, limit: int, bytes_max: int
+    model: ServedModel, key: str, at: int, limit: int, bytes_max: int
 ) -> tuple[list[Version], bool]:
-    """Versions up to seq `at`, newest first, and whether there are more.
-
-    They are read a few at a time, so that large values do not fill the memory before they count;
-    what is behind a seq never changes, so that each part may have a snapshot of its own.
+    """Versions up to seq `at`, newest first, and whether there are more. They are read a few at a
+    time, so that large values do not fill the memory before they count; what is behind a seq never
+    changes, so that each part may have a snapshot of its own.
     """
     versions: list[Version] = []
     size = 0
@@ -59,7 +58,7 @@ def _versions(
         at = chunk[-1].version - 1
 
 
-def _part(model: ReadModel, key: str, at: int, limit: int) -> Sequence[Version]:
+def _part(model: ServedModel, key: str, at: int, limit: int) -> Sequence[Version]:
     if at < model.oldest():
         return ()
     try:

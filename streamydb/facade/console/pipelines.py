@@ -19,12 +19,10 @@ from streamydb.local.folder import PipelineStatus
 from streamydb.records.gears import GearStatus
 
 if TYPE_CHECKING:
-    from streamydb.facade.request import Request
+    from streamydb.facade.request import FacadeRequest
 
-_KEPT_S: Final = 2.0
-"""How long a look at Kafka counts."""
-_PATIENCE_S: Final = 2.0
-"""How long an answer waits for a look."""
+_KEPT_S: Final = 2.0  # how long a look at Kafka counts
+_PATIENCE_S: Final = 2.0  # how long an answer waits for a look
 
 
 class _Here(msgspec.Struct, kw_only=True):
@@ -68,7 +66,12 @@ class PipelineWatch:
 
     async def report(self, *, whole: bool = True) -> bytes:
         """Return the JSON of what is known now, or was a moment ago; digests if ``whole``."""
-        look = self._refresh()
+        now_s, look = time.monotonic(), self._look
+        if look is None or (look.done() and now_s >= self._again_s):
+            self._again_s = now_s + _KEPT_S
+            loop = asyncio.get_running_loop()
+            look = self._look = loop.create_future()
+            threading.Thread(target=self._ask, args=[loop, look], daemon=True).start()
         if not look.done():
             await asyncio.wait([look], timeout=_PATIENCE_S)
         here, messages = await asyncio.to_thread(self._here), self._told
@@ -76,15 +79,6 @@ class PipelineWatch:
             database=self._about.database, here=here, heard=messages.heard,
             digests=messages.digests if whole else None, why=messages.why,
         ))  # fmt: skip
-
-    def _refresh(self) -> asyncio.Future[None]:
-        now_s, look = time.monotonic(), self._look
-        if look is None or (look.done() and now_s >= self._again_s):
-            self._again_s = now_s + _KEPT_S
-            loop = asyncio.get_running_loop()
-            look = self._look = loop.create_future()
-            threading.Thread(target=self._ask, args=[loop, look], daemon=True).start()
-        return look
 
     def _ask(self, loop: asyncio.AbstractEventLoop, look: asyncio.Future[None]) -> None:
         try:
@@ -108,7 +102,7 @@ def _shown(name: str, said: PipelineStatus) -> _Here:
     return _Here(**{**fields, "name": name})
 
 
-async def get_pipelines(request: Request, _: NoQuery) -> Answer:
+async def get_pipelines(request: FacadeRequest, _: NoQuery) -> Answer:
     """Show the pipelines that execute the database, and their last digests.
 
     `here` are those that were started on the facade's machine, `heard` those that spoke in

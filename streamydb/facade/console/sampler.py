@@ -15,13 +15,12 @@ from streamydb.errors import StreamyError
 from streamydb.facade.console.contention import Contention
 from streamydb.facade.console.pipelines import PipelineWatch
 from streamydb.facade.console.traffic import Traffic
+from streamydb.facade.health import told_status
 from streamydb.facade.ports import ModelPosition
 from streamydb.facade.services import Services
 from streamydb.local.folder import PipelineStatus
 
-WINDOW_S: Final = 300
-"""Seconds of the figures that are kept."""
-
+WINDOW_S: Final = 300  # seconds of the figures that are kept
 CONTENTION_S: Final = 60
 _IDLE_S: Final = 15
 _LOOK_S: Final = 0.5
@@ -70,7 +69,7 @@ class Sampler:
     async def sample(self, now: float) -> Figures:
         """Return the figures of the second before the time `now`, and keep them."""
         ends = await self._ends()
-        status = await asyncio.to_thread(self._status)
+        status = await asyncio.to_thread(told_status, self._pipeline)
         second = int(now) - 1
         try:
             latest = self.services.model.latest()
@@ -110,15 +109,6 @@ class Sampler:
             except StreamyError:
                 await asyncio.sleep(1)
 
-    def _status(self) -> PipelineStatus | None:
-        if self._pipeline is None:
-            return None
-        try:
-            status = self._pipeline()
-        except OSError:
-            return None
-        return status if status.updated_ms is not None else None
-
     async def _ends(self) -> Mapping[int, int] | None:
         """The ends of the log; None if they are not known soon. One look at a time."""
         if self._look is None:
@@ -142,9 +132,8 @@ class Sampler:
         return max(0.0, round((seq - before.seq) / (second - before.second), 1))
 
     def _lag(self, ends: Mapping[int, int], latest: ModelPosition) -> int:
-        """Return how many records of the log the read model does not show yet.
-
-        The log is asked about gaps meanwhile, so that the next answer is more exact.
+        """Return how many records of the log the read model does not show yet. The log is asked
+        about gaps meanwhile, so that the next answer is more exact.
         """
         coverage = self.services.reader.coverage
         coverage.note(ends)

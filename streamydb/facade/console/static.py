@@ -12,7 +12,7 @@ from streamydb.facade.codings import tagged
 from streamydb.facade.conditions import conditions_of
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import NoQuery
-from streamydb.facade.request import Request
+from streamydb.facade.request import FacadeRequest
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -43,12 +43,12 @@ class _File(NamedTuple):
     tag: str
 
 
-async def get_page(request: Request, _: NoQuery) -> Answer:
+async def get_page(request: FacadeRequest, _: NoQuery) -> Answer:
     """Send the page."""
     return _answer(request, _files()[_PAGE])
 
 
-async def get_file(request: Request, _: NoQuery) -> Answer:
+async def get_file(request: FacadeRequest, _: NoQuery) -> Answer:
     """Send a file that the page names."""
     file = _files().get(request.name.decode())
     if file is None:
@@ -56,10 +56,9 @@ async def get_file(request: Request, _: NoQuery) -> Answer:
     return _answer(request, file)
 
 
-def _answer(request: Request, file: _File) -> Answer:
-    """Return a file, or the answer that the client has it already.
-
-    `sender` adds `nosniff`, as to every answer.
+def _answer(request: FacadeRequest, file: _File) -> Answer:
+    """Return a file, or the answer that the client has it already. `sender` adds `nosniff`, as to
+    every answer.
     """
     sender = request.sender
     codings = {tagged(file.tag, coding): coding for coding in sender.codings(len(file.data))}

@@ -12,7 +12,7 @@ from streamydb.facade.answer import Answer, unkept_json
 from streamydb.facade.auth import Caller
 from streamydb.facade.console.sampler import WINDOW_S, Figures, Sampler
 from streamydb.facade.queries import StatsQuery
-from streamydb.facade.request import Request
+from streamydb.facade.request import FacadeRequest
 from streamydb.local.folder import PipelineStatus
 
 _HOT_KEYS_SHOWN: Final = 15
@@ -36,7 +36,7 @@ class _Sample(msgspec.Struct, kw_only=True, omit_defaults=True):
     pipeline_lag: int | None = None
 
 
-async def get_stats(request: Request, query: StatsQuery) -> Answer:
+async def get_stats(request: FacadeRequest, query: StatsQuery) -> Answer:
     """Show the figures of the last minutes, second by second.
 
     Requests and latencies are those of this facade. Hot keys and conflict groups are estimated
@@ -52,7 +52,6 @@ async def get_stats(request: Request, query: StatsQuery) -> Answer:
 
 
 def stats_of(sampler: Sampler, client: Caller, now: float, after_ms: int) -> dict[str, Any]:
-    """Return what a client is shown at the time `now`."""
     model = sampler.services.model
     latest, last = model.latest(), sampler.figures[-1] if sampler.figures else None
     status = None if last is None else last.status
@@ -90,7 +89,6 @@ def _pipeline(status: PipelineStatus, now: float) -> dict[str, Any]:
 
 def _samples(sampler: Sampler, second: int, after_ms: int) -> list[_Sample]:
     """The samples of the window that are complete: up to where figures are, if they are taken.
-
     Times after `second` are of a clock that has been set back since.
     """
     figures = {taken.second: taken for taken in sampler.figures if taken.second <= second}
@@ -123,9 +121,8 @@ def _sample(sampler: Sampler, second: int, taken: Figures | None) -> _Sample:
 
 
 def _contention(sampler: Sampler, client: Caller, second: int) -> dict[str, Any]:
-    """Conflict groups, and those hot keys that the client may read.
-
-    Groups and counts follow from all keys, so that only who may read them all is told of them.
+    """Conflict groups, and those hot keys that the client may read. Groups and counts follow from
+    all keys, so that only who may read them all is told of them.
     """
     contention = sampler.contention
     contention.forget(second)

@@ -46,7 +46,9 @@ class Traffic:
         slot.requests += 1
         slot.errors += status >= 500
         if 200 <= status < 400 or status in _EXECUTED:
-            slot.latencies[kind][_bucket(seconds)] += 1
+            slot.latencies[kind][
+                int(math.log(max(seconds, _SECONDS_MIN) / _SECONDS_MIN) / _GROWTH)
+            ] += 1
 
     def of(self, second: int) -> Slot:
         return self._slots.get(second) or Slot()
@@ -60,7 +62,3 @@ def percentile(buckets: Counter[int], share: float) -> float | None:
         if wanted <= 0:
             return round(1000 * _SECONDS_MIN * math.exp((bucket + 0.5) * _GROWTH), 3)
     return None
-
-
-def _bucket(seconds: float) -> int:
-    return int(math.log(max(seconds, _SECONDS_MIN) / _SECONDS_MIN) / _GROWTH)

@@ -103,7 +103,6 @@ class Copier:
             self.close()
 
     def close(self) -> None:
-        """Close source and copy."""
         self._source.close()
         self._copy.close()
 
@@ -154,9 +153,7 @@ def registry_of(copier: Copier) -> CollectorRegistry:
     return registry
 
 
-HEADER: Final = "streamydb"
-"""The header with the place, of every record."""
-
+HEADER: Final = "streamydb"  # the header with the place, of every record
 NUL_HEADER: Final = "streamydb-nul"
 """The header of records whose key has a character U+0000, so that a sink can leave them out."""
 
@@ -174,11 +171,6 @@ _FENCED: Final = {
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
 }
-
-
-def writer_of(database: str) -> str:
-    """Return the id of the copy's Kafka transactions; a new writer with it shuts out the last."""
-    return f"streamydb-connect-{database}"
 
 
 def last_copied(connection: Mapping[str, str], database: str) -> int | None:
@@ -203,7 +195,7 @@ class KafkaCopy:
     def __init__(self, connection: Mapping[str, str], database: str) -> None:
         self._connection = connection
         self._topic = TopicNames(database).connect
-        self._kind = {**COPY, "transactional.id": writer_of(database)}
+        self._kind = {**COPY, "transactional.id": f"streamydb-connect-{database}"}
         self._producer: KafkaAppender | None = None
 
     def begin(self) -> dict[int, ConnectPlace | None]:
@@ -242,7 +234,6 @@ class KafkaCopy:
             producer.commit_transaction(_TIMEOUT_S)
 
     def close(self) -> None:
-        """Append no more."""
         if self._producer is not None:
             self._producer.purge()
             self._producer = None
@@ -291,11 +282,7 @@ def _last_places(reader: TopicReader) -> dict[int, ConnectPlace | None]:
 
 
 def _place_of(message: Message) -> ConnectPlace:
-    """The place in a record's header.
-
-    Raises:
-        ConnectError: it has none.
-    """
+    """The place in a record's header. Raises ConnectError: it has none."""
     value = dict(message.headers() or ()).get(HEADER)
     try:
         return decode_place(value if isinstance(value, bytes) else b"")

@@ -1,4 +1,4 @@
-"""Checks of what `grouping=single` is handed, and hands on; see `columns.invariants`.
+"""Checks of what `grouping=single` is handed, and hands on; see `frames.invariants`.
 
 Here everything is plain objects, and so are the checks: beside what a transaction costs one at a
 time, they are as cheap as the kernels are beside the planner's.
@@ -13,12 +13,12 @@ from typing import Final
 import numpy as np
 
 from streamydb import limits
-from streamydb.columns.hashing import KEY_SEED, hash_ragged
-from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam, repeats, stray
-from streamydb.columns.lock_messages import Granted, Payload, Released
-from streamydb.columns.record_rows import TimedRecords
-from streamydb.columns.table import Ragged
-from streamydb.columns.value_rows import Verdicts, WrittenValues
+from streamydb.frames.hashing import KEY_SEED, hash_ragged
+from streamydb.frames.invariants import HANDED_IN, HANDED_ON, Seam, repeats, stray
+from streamydb.frames.lock_messages import Granted, Payload, Released
+from streamydb.frames.record_rows import TimedRecords
+from streamydb.frames.table import Ragged
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.locking.messages import (
     is_id_lock,
     is_range_lock,
@@ -27,8 +27,6 @@ from streamydb.key_processor.locking.messages import (
 )
 from streamydb.key_processor.locking.state import SingleMeta
 from streamydb.sorter.checks import require_order
-
-__all__ = ["addressed", "counted", "ordered", "released", "require_messages", "sent"]
 
 _ORDER = Seam("key_processor/locking", HANDED_IN, "an order")
 _FEEDBACK = Seam("key_processor/locking", HANDED_IN, "released locks")

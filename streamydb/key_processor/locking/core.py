@@ -35,26 +35,24 @@ import numpy as np
 import numpy.typing as npt
 
 from streamydb import limits
-from streamydb.columns import program as p
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.lock_messages import Granted, Locks, MessagePart, Payload, Released, Swept
-from streamydb.columns.messages import ResolvedRecord, resolved_value
-from streamydb.columns.plans import Life, PlanShape
-from streamydb.columns.readers import ToGatherer, ToSingleShard
-from streamydb.columns.record_rows import ReleasedRecords
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Ragged, chunk_bounds
-from streamydb.columns.value_rows import ValueRows, Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
+from streamydb.frames import program as p
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.lock_messages import Granted, Locks, MessagePart, Payload, Released, Swept
+from streamydb.frames.messages import ResolvedRecord, resolved_value
+from streamydb.frames.plans import Life, PlanShape
+from streamydb.frames.readers import ToGatherer, ToSingleShard
+from streamydb.frames.record_rows import ReleasedRecords
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.table import Ragged, chunk_bounds
+from streamydb.frames.value_rows import ValueRows, Verdicts, WrittenValues
 from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.feedback import refuse_to_wait
-from streamydb.key_processor.id_rows import HomeIds
-from streamydb.key_processor.idtable import IdTables
+from streamydb.key_processor.id_rows import HomeIds, IdTables
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.locking import checks
 from streamydb.key_processor.locking.expiry import EndedKeys, Sweep, place_of, split_removals, swept
-from streamydb.key_processor.locking.inbox import Inbox
-from streamydb.key_processor.locking.locks import LockTable
+from streamydb.key_processor.locking.locks import LockTable, answer, range_locks
 from streamydb.key_processor.locking.messages import (
     id_lock,
     is_id_lock,
@@ -65,19 +63,21 @@ from streamydb.key_processor.locking.messages import (
     packed,
     range_lock,
 )
-from streamydb.key_processor.locking.ranges import answer, range_locks
 from streamydb.key_processor.locking.repetitions import Repeats
-from streamydb.key_processor.locking.state import SingleMeta, Unresolved
-from streamydb.key_processor.locking.tables import canonical_values, writes_table
+from streamydb.key_processor.locking.state import (
+    LockInbox,
+    SingleMeta,
+    Unresolved,
+    canonical_values,
+    writes_table,
+)
 from streamydb.key_processor.process_cache import ProcessCache
-from streamydb.key_processor.state import Emitted, load_or_begin
+from streamydb.key_processor.state import ShardOutput, load_or_begin
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.key_processor.values import ShardValues
 from streamydb.records.expiry import end_of, is_over
 from streamydb.sorter.core import KeyedEventTimeSorter
-from streamydb.sorter.log_end import LogEnd, require_ends
-
-__all__ = ["SingleShard"]
+from streamydb.sorter.state import LogEnd, require_ends
 
 
 @dataclass(slots=True)
@@ -108,7 +108,6 @@ class SingleShard:
 
         Raises:
             ConfigurationError: the state was made with another configuration.
-
         """
         self._cache = cache or ProcessCache()
         self._meta = load_or_begin(SingleMeta, blobs.get("meta"), config, life.shape)
@@ -132,25 +131,22 @@ class SingleShard:
 
     def require_log(self, ends: Mapping[int, LogEnd]) -> None:
         """Refuse a log whose end is not what this state has read of it; see `LogEnd`.
-
-        Raises:
-            InvariantViolation: the tail of the log was lost, and it has grown anew.
-
+        Raises InvariantViolation: the tail of the log was lost, and it has grown anew.
         """
         require_ends(ends, self._meta.sorter)
 
-    def step(self, messages: Iterable[ToSingleShard]) -> list[Emitted[ToGatherer]]:
+    def step(self, messages: Iterable[ToSingleShard]) -> list[ShardOutput[ToGatherer]]:
         """Process the messages of one micro-batch; return what the executing partitions get."""
         meta = self._meta
         meta.history.begin(self._life.name)
-        inbox = Inbox.of(messages, meta)
+        inbox = LockInbox.of(messages, meta)
         for proc in inbox.going_on:
             self._box(proc)
         came = inbox.parts or inbox.swept
         meta.waits = 0 if came or not meta.unresolved else meta.waits + 1
         refuse_to_wait(meta.waits, meta.resolved)
         self._sorter.add(self._cache.records.of(inbox.records, meta.config.shards))
-        self._sorter.note_last(last for told in inbox.records for last in told.last)
+        self._sorter.note_last(last for records in inbox.records for last in records.last)
         if meta.role.hear(inbox.roles):
             meta.shown = (0, {})
         self._apply(inbox.released)
@@ -164,11 +160,11 @@ class SingleShard:
         self._grant()
         self._sorter.save()
         meta.behind = self._locks.behind
-        emitted: list[Emitted[ToGatherer]] = []
+        emitted: list[ShardOutput[ToGatherer]] = []
         for proc, box in sorted(self._out.items()):
             checks.sent(box.payloads, box.grants, meta)
             emitted += (
-                Emitted(proc, locks, meta.seq, meta.ignored) for locks in self._locks_for(box)
+                ShardOutput(proc, locks, meta.seq, meta.ignored) for locks in self._locks_for(box)
             )
         emitted += self._sweep(sweep)
         emitted += self._digest()
@@ -178,7 +174,7 @@ class SingleShard:
         self._blobs.put("meta", msgspec.msgpack.encode(meta))
         return emitted
 
-    def _sweep(self, sweep: Sweep) -> Iterator[Emitted[ToGatherer]]:
+    def _sweep(self, sweep: Sweep) -> Iterator[ShardOutput[ToGatherer]]:
         """Tell what is removed, and, when that goes on, up to which seq everything is."""
         meta = self._meta
         if not meta.expires:
@@ -188,12 +184,12 @@ class SingleShard:
         messages: list[ToGatherer] = [*sweep.removals(self._values, meta.role.covered)]
         if bound > meta.told or sweep.keys:
             meta.told = max(meta.told, bound)
-            told = Swept(
+            notice = Swept(
                 meta.config.incarnation, self._shard, self._life.name, meta.history.steps, meta.told
             )
-            messages.append(told)
+            messages.append(notice)
         for message in messages:
-            yield Emitted(self._shard, message, meta.seq, meta.ignored)
+            yield ShardOutput(self._shard, message, meta.seq, meta.ignored)
 
     def _locks_for(self, box: _Outbox) -> Iterator[Locks]:
         """Yield what an executing partition gets; at least one, which tells it to go on."""
@@ -242,22 +238,19 @@ class SingleShard:
         self._repeats.conclude(results)
 
     def _before(self, after: WrittenValues) -> WrittenValues:
-        """Return the values that the written keys held before."""
         return self._values.read(after.key).of_keys(after.key) if len(after) else after
 
-    def _digest(self) -> Iterator[Emitted[ToGatherer]]:
-        """Publish the digests of the intervals that are over."""
+    def _digest(self) -> Iterator[ShardOutput[ToGatherer]]:
         incarnation = self._meta.config.incarnation
-        told = self._digests.over(self._meta.resolved, incarnation, self._digest_times)
-        if told is not None:
-            yield Emitted(self._shard, told, self._meta.seq, self._meta.ignored)
+        digests = self._digests.over(self._meta.resolved, incarnation, self._digest_times)
+        if digests is not None:
+            yield ShardOutput(self._shard, digests, self._meta.seq, self._meta.ignored)
 
     def _must_be_released(self, seq: int) -> None:
         if seq > self._meta.seq:
             raise InvariantViolation(f"feedback of transaction {seq} before it was released")
 
     def _conclude(self, parts: list[tuple[int, MessagePart]]) -> None:
-        """Note which shards have the feedback of which transactions."""
         meta = self._meta
         for shard, part in sorted(parts, key=lambda item: (item[1].seq, item[0], item[1].chunk)):
             self._must_be_released(part.seq)
@@ -269,11 +262,11 @@ class SingleShard:
                 txn.chunks = [*txn.chunks, name]
             if part.chunks == 1 or sum(s == shard for s, _ in txn.chunks) == part.chunks:
                 txn.missing &= ~(1 << shard)
-        done, most = 0, len(meta.unresolved)
+        done, limit = 0, len(meta.unresolved)
         if meta.expires:
-            told = min(meta.swept.get(shard, 0) for shard in range(meta.config.shards))
-            most = max(0, min(most, told - meta.resolved))
-        while done < most and not meta.unresolved[done].missing:
+            swept = min(meta.swept.get(shard, 0) for shard in range(meta.config.shards))
+            limit = max(0, min(limit, swept - meta.resolved))
+        while done < limit and not meta.unresolved[done].missing:
             meta.resolved_ts = meta.unresolved[done].ts
             done += 1
             if (meta.resolved + done) % meta.config.digest_interval == 0:
@@ -304,27 +297,17 @@ class SingleShard:
     ) -> dict[int, Payload]:
         """The records whose ids live here, by seq, without their keys; ids are remembered."""
         home = released.home.rows
-        own = HomeIds(
-            released.seq[at_home],
-            released.ts_ms[at_home],
-            released.partition[at_home],
-            released.offset[at_home],
-            released.kind[at_home],
-            released.id0[at_home],
-            released.id1[at_home],
-            home.payload,
-            home.deadline,
-        )
+        own = HomeIds.of(released, at_home)
         resolved = (self._meta.resolved, self._meta.resolved_ts)
-        found = self._repeats.find(own, self._meta.seq, resolved)
-        self._meta.repeats.update(found.original)
+        repeats = self._repeats.find(own, self._meta.seq, resolved)
+        self._meta.repeats.update(repeats.original)
         places = own.seq, own.ts_ms, own.partition, own.offset, own.kind
         columns = (column.tolist() for column in places)
         rows = zip(*columns, home.code.tolist(), home.id.tolist(), home.raw.tolist(), strict=True)
         silent = self._meta.role.is_silent(self._meta.seq)
         return {
             seq: Payload(
-                seq, ts, part, off, kind, code, found.kind.get(seq, 0), id_, raw, [], silent
+                seq, ts, part, off, kind, code, repeats.kind.get(seq, 0), id_, raw, [], silent
             )
             for seq, ts, part, off, kind, code, id_, raw in rows
         }
@@ -368,8 +351,8 @@ class SingleShard:
         left_out = self._left_out
         keys = [each for each in granted if is_key_lock(each[1]) and each not in left_out]
         names = Ragged.of([locked_name(lock) for _, lock in keys])
-        found, self._found = self._found or self._values.read(names), None
-        for (seq, lock), (value, version) in zip(keys, canonical_values(found), strict=True):
+        values, self._found = self._found or self._values.read(names), None
+        for (seq, lock), (value, version) in zip(keys, canonical_values(values), strict=True):
             self._send(self._granted(seq, lock, value, version))
         for (seq, lock), size in left_out.items():
             self._send(Granted(seq, lock, None, 0, size))
@@ -415,9 +398,9 @@ class SingleShard:
         names = Ragged.of([locked_name(free[i][1]) for i in at])
         ranged = any(is_range_lock(lock) for _, lock in free)
         if not self._meta.repeats and not ranged:
-            found = self._values.read_within(names, bound)  # not to the byte
-            if found is not None and int(found.text.lengths().sum()) <= bound:
-                self._found = found
+            values = self._values.read_within(names, bound)  # not to the byte
+            if values is not None and int(values.text.lengths().sum()) <= bound:
+                self._found = values
                 return len(free)
         sizes = np.array([limits.RESULT_BYTES_MAX * (seq in self._meta.repeats) for seq, _ in free])
         sizes[at] = self._values.sizes(names)
@@ -459,7 +442,7 @@ class SingleShard:
     def _box(self, proc: int) -> _Outbox:
         return self._out.setdefault(proc, _Outbox())
 
-    def _resolve(self) -> Iterator[Emitted[ToGatherer]]:
+    def _resolve(self) -> Iterator[ShardOutput[ToGatherer]]:
         """Publish the seq up to which everything is written and applied, when it has changed."""
         meta = self._meta
         offsets = self._sorter.covered()
@@ -470,5 +453,5 @@ class SingleShard:
         meta.shown = (meta.resolved, offsets)
         if self._shard == 0:
             value = resolved_value(meta.resolved, meta.resolved_ts, offsets)
-            told = ResolvedRecord.of(value, silent=not meta.role.leads)
-            yield Emitted(0, told, -meta.resolved, meta.ignored)
+            record = ResolvedRecord.of(value, silent=not meta.role.leads)
+            yield ShardOutput(0, record, -meta.resolved, meta.ignored)

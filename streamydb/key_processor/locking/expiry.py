@@ -13,19 +13,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from streamydb.columns import program as p
-from streamydb.columns.messages import KeyRemovals
-from streamydb.columns.table import Ragged
-from streamydb.columns.timeline import Timeline
-from streamydb.columns.value_rows import WrittenValues
 from streamydb.errors import InvariantViolation
+from streamydb.frames import program as p
+from streamydb.frames.messages import KeyRemovals
+from streamydb.frames.plans import Timeline
+from streamydb.frames.table import Ragged
+from streamydb.frames.value_rows import WrittenValues
 from streamydb.key_processor.expiry import removed
 from streamydb.key_processor.locking.locks import LockTable
 from streamydb.key_processor.locking.messages import RemovedAt, is_key_lock, key_lock
 from streamydb.key_processor.locking.state import SingleMeta
 from streamydb.key_processor.values import ShardValues
-
-__all__ = ["EndedKeys", "Sweep", "place_of", "split_removals", "swept"]
 
 _KEYS_MAX = 4_096
 """As many keys are swept in a step at most."""
@@ -33,9 +31,7 @@ _KEYS_MAX = 4_096
 
 def place_of(meta: SingleMeta, end: int) -> RemovedAt:
     """Return the place at which a key with this end is removed.
-
-    Raises:
-        InvariantViolation: it is resolved already, or it has not come.
+    Raises InvariantViolation: it is resolved already, or it has not come.
     """
     i = bisect_left(meta.unresolved, end, key=lambda txn: txn.ts)
     early = i == 0 and end <= meta.resolved_ts
@@ -53,7 +49,6 @@ class EndedKeys(Container[bytes]):
     ts_ms: int
 
     def __contains__(self, key: object) -> bool:
-        """Return True if a key is one of them."""
         end = self.ends.get(key) if isinstance(key, bytes) else None
         return end is not None and end <= self.ts_ms
 
@@ -72,32 +67,32 @@ class Sweep:
     @classmethod
     def of(cls, meta: SingleMeta, values: ShardValues, locks: LockTable, bytes_max: int) -> Sweep:
         """Find what has ended by the last released record, and nobody waits for."""
-        found, size = cls(), 0
+        sweep, size = cls(), 0
         if not (meta.expires and meta.unresolved):
-            return found
+            return sweep
         ranges = locks.spans()
         for due in values.due(meta.unresolved[-1].ts):
             sizes = values.sizes(Ragged.of([key for _, key in due])).tolist()
             for (end, key), own in zip(due, sizes, strict=True):
                 place, name = place_of(meta, end), key_lock(key)
                 waits = name in locks.state or ranges.earlier(name, place.seq)
-                full = bool(found.keys) and (size + own > bytes_max or len(found.keys) >= _KEYS_MAX)
+                full = bool(sweep.keys) and (size + own > bytes_max or len(sweep.keys) >= _KEYS_MAX)
                 if waits or full:
-                    found.pending = min(found.pending or place.seq, place.seq)
+                    sweep.pending = min(sweep.pending or place.seq, place.seq)
                 else:
-                    found.keys.append(key)
-                    found.places.append(place)
+                    sweep.keys.append(key)
+                    sweep.places.append(place)
                     size += own
                 if full:
-                    return found
-        return found
+                    return sweep
+        return sweep
 
     def removals(self, values: ShardValues, covered: int) -> Iterator[KeyRemovals]:
         """Yield what is to be told of it: nothing of seqs that are ``covered``."""
-        told = [i for i, place in enumerate(self.places) if place.seq > covered]
-        if told:
-            keys = Ragged.of([self.keys[i] for i in told])
-            columns = zip(*(self.places[i] for i in told), strict=True)
+        rows = [i for i, place in enumerate(self.places) if place.seq > covered]
+        if rows:
+            keys = Ragged.of([self.keys[i] for i in rows])
+            columns = zip(*(self.places[i] for i in rows), strict=True)
             seq, ts, part, off = (np.array(column, np.int64) for column in columns)
             at = Timeline(ts, seq, part, off)
             yield KeyRemovals(removed(keys, values.read(keys), at, np.arange(len(keys))))

@@ -17,14 +17,22 @@ deadlock; a release by anybody but the holder changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from heapq import heappop, heappush
+from typing import TypeAlias
 
 import msgspec
+import numpy as np
 
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.locking.spans import FirstWriters, SpanSeqs
-
-__all__ = ["Lock", "LockTable", "RangeLock"]
+from streamydb.frames import program as p
+from streamydb.frames.record_rows import ReleasedRecords
+from streamydb.frames.table import Ragged, starts_of
+from streamydb.key_processor.locking.messages import encode_list, key_lock, locked_name, range_lock
+from streamydb.key_processor.ranges import EitherKeys, FoundRange, RangeScanner
+from streamydb.key_processor.value_store import decoded
+from streamydb.key_processor.values import ShardValues
 
 
 class Lock(msgspec.Struct, array_like=True):
@@ -75,16 +83,12 @@ class LockTable:
         self._touched = set(self.behind)
 
     def __len__(self) -> int:
-        """Holders and waiting together."""
         held = sum((lock.holder > 0) + len(lock.waiting) for lock in self.state.values())
         return held + len(self.ranges)
 
     def enqueue(self, name: bytes, seq: int, *, write: bool) -> None:
         """Let transaction ``seq`` wait for a lock.
-
-        Raises:
-            InvariantViolation: a later transaction, or this one, is in the queue.
-
+        Raises InvariantViolation: a later transaction, or this one, is in the queue.
         """
         lock = self.state.setdefault(name, Lock())
         last = lock.waiting[-1][0] if lock.waiting else lock.holder
@@ -95,10 +99,7 @@ class LockTable:
 
     def enqueue_range(self, lock: RangeLock) -> None:
         """Let a transaction wait for a range lock.
-
-        Raises:
-            InvariantViolation: a later transaction, or this one, waits for one.
-
+        Raises InvariantViolation: a later transaction, or this one, waits for one.
         """
         if self.ranges and lock.seq <= self.ranges[-1].seq:
             raise InvariantViolation(f"ranges of {lock.seq} are enqueued after later ones")
@@ -106,10 +107,7 @@ class LockTable:
 
     def release(self, name: bytes, seq: int) -> bool:
         """Free a lock if transaction ``seq`` holds it; False when it has done so before.
-
-        Raises:
-            InvariantViolation: it has not been granted yet.
-
+        Raises InvariantViolation: it has not been granted yet.
         """
         lock = self.state.get(name)
         if lock is None:
@@ -156,7 +154,6 @@ class LockTable:
         return passed
 
     def _free(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the waiting locks that can be granted now."""
         ranges = self.spans() if self._touched else None
         for name in self._touched:
             lock = self.state[name]
@@ -182,3 +179,128 @@ class LockTable:
 
 def _spans_of(ranges: Iterable[RangeLock]) -> SpanSeqs:
     return SpanSeqs((lock.seq, span) for lock in ranges for span in lock.spans)
+
+
+Span: TypeAlias = tuple[bytes, bytes]
+"""Names from one to before another."""
+
+_NEVER = 1 << 63
+
+
+class SpanSeqs:
+    """Spans that have a seq each.
+
+    The names are cut where a span begins or ends, and each piece is told the smallest seq of the
+    spans that cover it.
+    """
+
+    def __init__(self, spans: Iterable[tuple[int, Span]]) -> None:
+        begun = sorted((first, last, seq) for seq, (first, last) in spans if first < last)
+        self._cuts = sorted({name for first, last, _ in begun for name in (first, last)})
+        self._seqs: list[int] = []
+        open_spans: list[tuple[int, bytes]] = []
+        taken = 0
+        for cut in self._cuts:
+            while taken < len(begun) and begun[taken][0] == cut:
+                _, last, seq = begun[taken]
+                heappush(open_spans, (seq, last))
+                taken += 1
+            while open_spans and open_spans[0][1] <= cut:
+                heappop(open_spans)
+            self._seqs.append(open_spans[0][0] if open_spans else _NEVER)
+
+    def earlier(self, name: bytes, seq: int) -> bool:
+        """Return True if a span with a smaller seq has a name."""
+        piece = bisect_right(self._cuts, name) - 1
+        return piece >= 0 and self._seqs[piece] < seq
+
+    def has(self, name: bytes) -> bool:
+        """Return True if any span has a name."""
+        return self.earlier(name, _NEVER)
+
+
+class FirstWriters:
+    """Names in order, with the seq of the first writer of each (0: none): a tree of minima."""
+
+    def __init__(self, names: Sequence[bytes], writers: Iterable[int]) -> None:
+        self._names = names
+        count = len(names)
+        self._least = [_NEVER] * count + [seq or _NEVER for seq in writers]
+        for node in range(count - 1, 0, -1):
+            self._least[node] = min(self._least[2 * node], self._least[2 * node + 1])
+
+    def earlier(self, span: Span, seq: int) -> bool:
+        """Return True if a name in a span has a writer with a smaller seq."""
+        low = bisect_left(self._names, span[0]) + len(self._names)
+        high = bisect_left(self._names, span[1]) + len(self._names)
+        while low < high:
+            if low & 1:
+                if self._least[low] < seq:
+                    return True
+                low += 1
+            if high & 1:
+                high -= 1
+                if self._least[high] < seq:
+                    return True
+            low //= 2
+            high //= 2
+        return False
+
+
+class RangePart(msgspec.Struct, array_like=True, gc=False):
+    """A range as one shard has found it; ``entries``: None if they are not needed, or too many."""
+
+    count: int
+    version: int
+    entries: list[tuple[bytes, bytes, int]] | None
+
+
+def range_locks(
+    released: ReleasedRecords, shard: int, own: Sequence[Sequence[tuple[bytes, bool, int]]]
+) -> dict[int, RangeLock]:
+    """Return the range locks of transactions at a shard, by their position.
+
+    ``own``: of each transaction its keys, whether it may write them, and where they live.
+    """
+    if released.ranges is None:
+        return {}
+    counts, rows = released.ranges
+    starts = starts_of(counts).tolist()
+    named = list(zip(rows.start.tolist(), rows.end.tolist(), strict=True))
+    reads = rows.read.astype(bool).tolist()
+    seqs = released.seq.tolist()
+    return {
+        i: RangeLock(
+            seqs[i], range_lock(shard),
+            [(key_lock(start), key_lock(end)) for start, end in named[starts[i] : starts[i + 1]]],
+            reads[starts[i] : starts[i + 1]],
+            [key for key, write, owner in own[i] if write and owner == shard],
+        )
+        for i in np.flatnonzero(counts).tolist()
+    }  # fmt: skip
+
+
+def answer(values: ShardValues, lock: RangeLock, over: Container[bytes]) -> bytes:
+    """Return the ranges of a transaction as this shard holds them, without its own written keys.
+
+    ``over``: keys that have ended before it.
+    """
+    scanner = RangeScanner(values, EitherKeys(over, set(lock.own)))
+    ranges = [
+        ((locked_name(first), locked_name(last)), read)
+        for (first, last), read in zip(lock.spans, lock.reads, strict=True)
+    ]
+    return encode_list([_part(part) for part in scanner.serve(ranges)])
+
+
+def _part(found: FoundRange) -> RangePart:
+    if found.items is None:
+        return RangePart(found.keys, found.version, None)
+    table = decoded(Ragged.of([item for _, item in found.items]))
+    columns = table.tag.tolist(), table.number.tolist(), table.version.tolist()
+    values = zip(*columns, table.text.tolist(), strict=True)
+    entries = [
+        (key, b"%d" % number if tag == p.INT else text, version)
+        for (key, _), (tag, number, version, text) in zip(found.items, values, strict=True)
+    ]
+    return RangePart(found.keys, found.version, entries)

@@ -12,27 +12,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from streamydb.columns.lock_messages import Granted, Payload
 from streamydb.errors import RecordError
+from streamydb.frames.lock_messages import Granted, Payload
 from streamydb.records.expiry import Expiring
 from streamydb.records.formats import UNREADABLE
-
-__all__ = [
-    "Arrived",
-    "RemovedAt",
-    "decode_list",
-    "encode_list",
-    "id_lock",
-    "is_id_lock",
-    "is_key_lock",
-    "is_packed",
-    "is_range_lock",
-    "key_lock",
-    "locked_name",
-    "packed",
-    "range_lock",
-    "unpacked",
-]
 
 T = TypeVar("T")
 _KEY: Final = b"k"
@@ -129,17 +112,12 @@ def encode_list(items: list[Any]) -> bytes:
 
 
 def decode_list(data: bytes, kind: type[T]) -> list[T]:
-    """Messages of one kind from bytes.
-
-    Raises:
-        RecordError: they are not such messages.
-
-    """
+    """Messages of one kind from bytes. Raises RecordError: they are not such messages."""
     try:
-        found: list[T] = _decoder(kind).decode(data)  # type: ignore[arg-type]
+        items: list[T] = _decoder(kind).decode(data)  # type: ignore[arg-type]
     except UNREADABLE as error:
         raise RecordError(f"not a list of {kind.__name__}: {error}") from error
-    return found
+    return items
 
 
 @lru_cache(maxsize=16)

@@ -12,13 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from streamydb.columns.known_results import plain_result
-from streamydb.columns.program import NOT_A_DUPLICATE, REUSED, WINDOW_DUPLICATE
-from streamydb.columns.value_rows import Verdicts
+from streamydb.frames.program import NOT_A_DUPLICATE, REUSED, WINDOW_DUPLICATE
+from streamydb.frames.value_rows import Verdicts
 from streamydb.key_processor.id_rows import HomeIds, IdUse, untimely
 from streamydb.key_processor.idwindow import IdWindow
-
-__all__ = ["FoundRepeats", "Repeats"]
+from streamydb.key_processor.repeats import result_of
 
 
 @dataclass(slots=True)
@@ -45,13 +43,12 @@ class Repeats:
             own: the ids that live here, in seq order.
             before: the last seq that was released before them.
             resolved: (seq, ts); nobody asks any more about what was forgotten by then.
-
         """
         valid = own.valid()
         id0, id1 = np.where(valid, own.id0, 0), np.where(valid, own.id1, 0)
         last = self._ids.last_use(id0, id1, before).tolist()
         refused = untimely(own.deadline, own.ts_ms).tolist()
-        found = FoundRepeats()
+        repeats = FoundRepeats()
         fresh: dict[tuple[int, int], IdUse] = {}
         used = []
         keys = list(zip(id0.tolist(), id1.tolist(), strict=True))
@@ -68,14 +65,14 @@ class Repeats:
                     fresh[key] = row
                     used.append(i)
                 else:
-                    found.kind[seq] = refused[i]
+                    repeats.kind[seq] = refused[i]
                 continue
             same = use.payload == row.payload
-            found.kind[seq] = WINDOW_DUPLICATE if same else REUSED
+            repeats.kind[seq] = WINDOW_DUPLICATE if same else REUSED
             if same:
-                found.original[seq] = use.seq
+                repeats.original[seq] = use.seq
         self._ids.remember(own.used(np.array(used, np.int64)), before + 1, *resolved)
-        return found
+        return repeats
 
     def conclude(self, results: list[tuple[int, bytes]]) -> None:
         """Remember results (seq, record) that are not those of plain commits."""
@@ -83,8 +80,4 @@ class Repeats:
 
     def verdict(self, id_: bytes, original: int) -> bytes:
         """The result of the finished transaction ``original``, whose id was ``id_``."""
-        result = self._ids.verdict(original)
-        if result is not None:
-            return result
-        use = self._ids.use(original)
-        return plain_result(id_, (original, use.ts_ms, use.partition, use.offset))
+        return result_of(self._ids, original, id_)

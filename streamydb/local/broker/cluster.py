@@ -16,9 +16,7 @@ from streamydb.local.broker import config
 from streamydb.local.broker.embedded import EmbeddedBroker
 from streamydb.local.broker.ports import free_port
 
-CLUSTER_BROKERS: Final = 3
-"""Brokers of a cluster: the fewest of which one may be lost."""
-
+CLUSTER_BROKERS: Final = 3  # brokers of a cluster: the fewest of which one may be lost
 _IDENTITY: Final = b"three-brokers-of"
 
 
@@ -52,13 +50,7 @@ class EmbeddedCluster:
         brokers: the members, by number; any of them may be killed and started alone.
     """
 
-    def __init__(
-        self,
-        home: Path,
-        *,
-        heap_mb: int = config.HEAP_MB_DEFAULT,
-        properties: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, home: Path, *, heap_mb: int = config.HEAP_MB_DEFAULT) -> None:
         """Choose the ports; nothing is started yet. ``heap_mb``: the largest heap of each JVM."""
         self.home = Path(home)
         ports: dict[int, tuple[int, int]] = {}
@@ -68,14 +60,13 @@ class EmbeddedCluster:
         self.brokers = {
             number: EmbeddedBroker(
                 self.home / f"broker-{number}", port=port, heap_mb=heap_mb, identity=_IDENTITY,
-                properties=member_properties(number, ports) | dict(properties or {}),
+                properties=member_properties(number, ports),
             )
             for number, (port, _) in ports.items()
         }  # fmt: skip
 
     @property
     def bootstrap(self) -> str:
-        """The addresses of all members, for clients."""
         return ",".join(broker.bootstrap for broker in self.brokers.values())
 
     @property

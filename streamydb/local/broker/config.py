@@ -15,8 +15,7 @@ HEAP_MB_DEFAULT = 1024
 SMALL_HEAP_MB = 128
 """The largest heap of a broker that takes little memory (`streamydb up --small`)."""
 
-START_S_DEFAULT = 120.0
-"""How long it may take until it answers."""
+START_S_DEFAULT = 120.0  # how long it may take until it answers
 
 BROKER_PROPERTIES: dict[str, str] = {
     "process.roles": "broker,controller",

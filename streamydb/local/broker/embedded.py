@@ -47,12 +47,10 @@ class BrokerRecord:
 
     @property
     def birth(self) -> Birth:
-        """The beginning of the process."""
         return Birth(self.created, self.since_boot)
 
 
 def write_record(home: Path, record: BrokerRecord) -> None:
-    """Write `<home>/broker.json`."""
     write_whole(home / _RECORD, json.dumps(asdict(record), indent=1).encode() + b"\n")
 
 
@@ -65,7 +63,6 @@ def read_record(home: Path) -> BrokerRecord | None:
 
 
 def remove_record(home: Path) -> None:
-    """Remove the record of `home`, if there is one."""
     (home / _RECORD).unlink(missing_ok=True)
 
 

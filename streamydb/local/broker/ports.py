@@ -27,7 +27,6 @@ def free_port(host: str = "127.0.0.1", *, besides: int = 0) -> int:
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Tell whether a server could listen on `port` of this address now."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -38,7 +37,6 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def accepts(port: int, host: str = "127.0.0.1") -> bool:
-    """Return True if a process accepts connections on `port` of this address."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((host, port)) == 0

@@ -19,11 +19,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.hashing import hash_ragged
-from streamydb.columns.table import Ragged
+from streamydb.frames.hashing import hash_ragged
+from streamydb.frames.table import Ragged
 from streamydb.pipeline.realtime.messages import Executed
 from streamydb.records.names import FOLLOW_UP_MARK
-from streamydb.txn_processor.outputs import CHANGES, DIGESTS, FOLLOW_UPS, Records
+from streamydb.txn_processor.outputs import CHANGES, DIGESTS, FOLLOW_UPS, OutputRecords
 
 __all__ = [
     "Confirmations", "ResolvedGroups", "SeenOutputs", "group_hashes", "output_hashes",
@@ -55,7 +55,7 @@ def output_hashes(topic: int, keys: Ragged, values: Ragged) -> Hashes:
     return hashes
 
 
-def group_hashes(outputs: Iterable[Records]) -> Hashes:
+def group_hashes(outputs: Iterable[OutputRecords]) -> Hashes:
     """Return the hashes of all outputs of a group that are read back; shape (n,).
 
     Digests are not: nobody waits for them.
@@ -86,7 +86,6 @@ class SeenOutputs:
     """
 
     def __init__(self) -> None:
-        """Nothing was seen."""
         self._deletes: dict[bytes, list[int]] = {}
 
     def hashes(self, topic: int, keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]:
@@ -139,7 +138,6 @@ class _EarlyOutputs:
         self._count = 0
 
     def add(self, output: int) -> None:
-        """Add one of this hash."""
         self._newer[output] += 1
         self._count += 1
         if self._count > _EARLY_MAX // 2:
@@ -164,13 +162,11 @@ class Confirmations:
     """
 
     def __init__(self) -> None:
-        """Nothing was handed to Spark yet."""
         self._groups: deque[_Group] = deque()
         self._waiting: dict[int, deque[_Group]] = {}
         self._early = _EarlyOutputs()
 
     def __len__(self) -> int:
-        """Return how many groups wait."""
         return len(self._groups)
 
     def add(self, said: Executed) -> list[Executed]:
@@ -210,7 +206,6 @@ class ResolvedGroups:
     """
 
     def __init__(self) -> None:
-        """Nothing is written yet."""
         self.last: Executed | None = None
         self._confirmations = Confirmations()
 

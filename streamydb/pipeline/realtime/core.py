@@ -21,15 +21,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns import program as p
-from streamydb.columns.digest import DigestState
-from streamydb.columns.messages import Feedback, ResolvedRecord, Role
-from streamydb.columns.plans import Life
-from streamydb.columns.readers import ToExecutor, ToShard
-from streamydb.columns.record_rows import CompiledRecords, LastRead
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation, StreamyError
+from streamydb.frames import program as p
+from streamydb.frames.digest import DigestState
+from streamydb.frames.messages import Feedback, ResolvedRecord, Role
+from streamydb.frames.plans import Life
+from streamydb.frames.readers import ToExecutor, ToShard
+from streamydb.frames.record_rows import CompiledRecords, LastRead
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.table import Ragged
 from streamydb.key_processor.base import Base
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables
@@ -41,7 +41,7 @@ from streamydb.pipeline.realtime.overlay import OverlayValues, ValuesSnapshot
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records.rulings import NO_RULINGS, Rulings
 from streamydb.txn_processor.core import TransactionProcessor
-from streamydb.txn_processor.outputs import CHANGES, Records, Told, formatted
+from streamydb.txn_processor.outputs import CHANGES, OutputRecords, ShardMessage, formatted
 
 __all__ = [
     "TAIL_BYTES_MAX", "Group", "KnownIds", "LogTail", "NotForThisGear", "OpenBase", "RealTimeShard",
@@ -51,9 +51,7 @@ __all__ = [
 Ints = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.uint64]
 
-TAIL_BYTES_MAX: Final = 64 << 20
-"""Payloads of the records behind the base's position, at most."""
-
+TAIL_BYTES_MAX: Final = 64 << 20  # payloads of the records behind the base's position, at most
 _STEPS_MAX: Final = 100_000
 """Steps until a group is done: a plan each, and a turn each of what takes turns."""
 
@@ -114,16 +112,16 @@ class Group:
     says so.
     """
 
-    outputs: list[Records]
+    outputs: list[OutputRecords]
     resolved: bytes | None
     seq: int
 
-    def resolved_records(self, partitions: int) -> list[Records]:
+    def resolved_records(self, partitions: int) -> list[OutputRecords]:
         """Return the resolved record for each partition of the changes."""
         if self.resolved is None:
             return []
         value = Ragged.of([self.resolved])
-        return [Records(CHANGES, Ragged.empty(1), value, 0, q) for q in range(partitions)]
+        return [OutputRecords(CHANGES, Ragged.empty(1), value, 0, q) for q in range(partitions)]
 
 
 class TailRecord(NamedTuple):
@@ -268,14 +266,14 @@ class RealTimeShard:
 
     def _run(self, messages: Sequence[ToShard]) -> Group:
         """Take steps until nothing is in flight."""
-        outputs: list[Records] = []
+        outputs: list[OutputRecords] = []
         resolved: bytes | None = None
         for _ in range(_STEPS_MAX):
             granted, found = self._step(messages)
             resolved = found or resolved
             feedback: list[ToShard] = []
             for item in self._processor.step(granted):
-                if isinstance(item, Told) and isinstance(item.message, Feedback):
+                if isinstance(item, ShardMessage) and isinstance(item.message, Feedback):
                     feedback.append(item.message)
                 else:
                     outputs.append(formatted(item, self._around.config.database))

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.base import Base, decode_base
-from streamydb.key_processor.idtable import probe
+from streamydb.key_processor.id_rows import probe
 from streamydb.local.shard_files import LmdbSnapshot, mapped_tables, shard_folder
 from streamydb.pipeline.realtime.core import Ids, Ints, OpenBase
 

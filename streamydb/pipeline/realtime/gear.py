@@ -55,9 +55,7 @@ _BASE_S: Final = 1.0
 _AGAIN_S: Final = (0.0, 1.0, 5.0, 15.0, 60.0)
 """How long to wait after a gear that failed before it had led for `_LED_S`, once and again."""
 _LED_S: Final = 10.0
-_AT_ONCE_S: Final = 30.0
-"""A start of the pipeline is over after so long."""
-
+_AT_ONCE_S: Final = 30.0  # a start of the pipeline is over after so long
 _BEHIND_MAX: Final = 5_000
 """Records that the micro-batch gear may be behind; it executes them in a tenth of a second."""
 _FAULT: Final = "fault"
@@ -86,7 +84,6 @@ class RealTimeGear(Background):
         reports: GearReports,
         ending: threading.Event,
     ) -> None:
-        """Nothing runs yet."""
         super().__init__("streamydb-gears")
         self._start = start
         self._show, self._note, self._count = reports.show, reports.note, reports.count

@@ -19,9 +19,9 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from streamydb.columns.plans import Life
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, StreamyError
+from streamydb.frames.plans import Life
+from streamydb.frames.shards import ShardConfig
 from streamydb.local.own_process import trim_when_idle
 from streamydb.pipeline.arrow_batches import arrow_records
 from streamydb.pipeline.realtime.confirmations import group_hashes
@@ -39,7 +39,7 @@ from streamydb.pipeline.realtime.messages import Began, Channel, Executed, Left,
 from streamydb.pipeline.realtime.rows import record_columns
 from streamydb.procedures.modules import Modules
 from streamydb.records.rulings import Rulings, UnruledFaults
-from streamydb.txn_processor.outputs import FOLLOW_UPS, Records
+from streamydb.txn_processor.outputs import FOLLOW_UPS, OutputRecords
 
 __all__ = ["GearLeft", "RealTimeHost", "rest_s"]
 
@@ -259,7 +259,7 @@ def _records(columns: LogColumns) -> list[TailRecord]:
     return [TailRecord(*row) for row in rows]
 
 
-def _one_batch(outputs: list[Records], config: ShardConfig) -> pa.RecordBatch:
+def _one_batch(outputs: list[OutputRecords], config: ShardConfig) -> pa.RecordBatch:
     batches = [arrow_records(records, config) for records in outputs]
     if len(batches) == 1:
         return batches[0]

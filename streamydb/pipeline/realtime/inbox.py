@@ -30,7 +30,6 @@ class LogColumns:
     values: pa.Array
 
     def __len__(self) -> int:
-        """Return how many records they are."""
         return len(self.offsets)
 
     @property
@@ -43,7 +42,6 @@ class Inbox(Generic[T]):
     """Records, which wait for room, and messages of type ``T``, which do not, in order."""
 
     def __init__(self) -> None:
-        """Nothing has come."""
         self._items: list[LogColumns | T] = []
         self._records = 0
         self._bytes = 0
@@ -65,7 +63,6 @@ class Inbox(Generic[T]):
             return True
 
     def say(self, message: T) -> None:
-        """Add a message."""
         with self._changed:
             self._items.append(message)
             self._changed.notify_all()

@@ -17,11 +17,11 @@ from typing import Final
 
 import msgspec
 
-from streamydb.columns.messages import Role
-from streamydb.columns.plans import Life, PlanShape
-from streamydb.columns.readers import FEEDBACK
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import StreamyError
+from streamydb.frames.messages import Role
+from streamydb.frames.plans import Life, PlanShape
+from streamydb.frames.readers import FEEDBACK
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics, SharedTopicsError
@@ -46,9 +46,7 @@ __all__ = ["GEAR_NAME", "GearEnded", "GearLife", "GearStart", "output_topics"]
 
 log = logging.getLogger("streamydb.realtime")
 
-GEAR_NAME: Final = "real-time"
-"""The name under which the real-time gear speaks in `<db>.control`."""
-
+GEAR_NAME: Final = "real-time"  # the name under which the real-time gear speaks in `<db>.control`
 _DRAIN_TURN_S: Final = 0.005
 _BEGIN_S: Final = 60.0
 _NOTE_S: Final = 0.1
@@ -170,7 +168,6 @@ class GearLife:
 
     @property
     def leads(self) -> bool:
-        """True if this gear leads."""
         return self._coordinator is not None and self._coordinator.leads
 
     @property
@@ -255,7 +252,6 @@ class GearLife:
         self._changed.set()
 
     def _listen(self) -> None:
-        """Take in what the worker says."""
         channel = self._channel
         while channel is not None:
             said = channel.receive()
@@ -295,11 +291,7 @@ class GearLife:
         )
 
     def require(self) -> None:
-        """Require that the gear goes on.
-
-        Raises:
-            GearEnded: it does not.
-        """
+        """Require that the gear goes on. Raises GearEnded: it does not."""
         if self._ended is not None:
             raise self._ended
         coordinator = self._coordinator
@@ -311,7 +303,6 @@ class GearLife:
             raise GearEnded("fault", f"the real-time query has ended: {self._why()}")
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until something has happened."""
         self._changed.wait(timeout_s)
         self._changed.clear()
 

@@ -83,15 +83,10 @@ class Channel:
     """One end of the socket."""
 
     def __init__(self, connected: socket.socket) -> None:
-        """Take a connected socket."""
         self._socket = connected
 
     def send(self, message: Play | FromWorker) -> None:
-        """Send a message.
-
-        Raises:
-            OSError: the other end is gone.
-        """
+        """Send a message. Raises OSError: the other end is gone."""
         data = _encode(message)
         self._socket.sendall(_HEAD.pack(len(data)) + data)
 
@@ -120,7 +115,6 @@ class Channel:
         return b"".join(parts)
 
     def close(self) -> None:
-        """Close the socket; the other end sees it."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

@@ -9,9 +9,16 @@ from itertools import islice, takewhile
 from operator import itemgetter
 from typing import Protocol
 
-from streamydb.columns.blobs import Position
-from streamydb.columns.scans import Scan, end_name, ends_at, first_name, key_named, size_of
 from streamydb.errors import InvariantViolation
+from streamydb.frames.blobs import (
+    KeyScan,
+    Position,
+    end_name,
+    ends_at,
+    first_name,
+    key_named,
+    size_of,
+)
 
 __all__ = ["OverlayValues", "ValuesSnapshot"]
 
@@ -28,7 +35,7 @@ class ValuesSnapshot(Protocol):
         """Yield keys from ``start`` on with their encoded values, in order."""
 
     def ends(self, after: bytes) -> Iterator[bytes]:
-        """Yield the names (`columns.scans.end_name`) behind ``after`` of what ends, in order."""
+        """Yield the names (`frames.blobs.end_name`) behind ``after`` of what ends, in order."""
 
     def close(self) -> None:
         """Give the values up; they are not read again."""
@@ -51,7 +58,6 @@ class OverlayValues:
         self.bytes = 0
 
     def position(self) -> Position:
-        """Return the position of the values."""
         return self._at
 
     def load(self, at: Position, keys: Sequence[bytes]) -> list[bytes | None] | None:
@@ -69,8 +75,8 @@ class OverlayValues:
         found = self.load(at, keys) or []
         return [-1 if item is None else size_of(item) for item in found]
 
-    def scan(self, at: Position, wanted: Scan) -> list[tuple[bytes, bytes]] | None:
-        """Return the keys in a range with their encoded values, in order; see `Scan`."""
+    def scan(self, at: Position, wanted: KeyScan) -> list[tuple[bytes, bytes]] | None:
+        """Return the keys in a range with their encoded values, in order; see `KeyScan`."""
         self._require(at)
         return wanted.taken(self._merged(wanted.start, wanted.end))
 

@@ -47,11 +47,7 @@ class OutputReader:
         log: str,
         see: Callable[[Sequence[int]], None],
     ) -> None:
-        """Find the ends of the topics.
-
-        Raises:
-            KafkaException: Kafka does not answer.
-        """
+        """Find the ends of the topics. Raises KafkaException: Kafka does not answer."""
         self._numbers = topics
         self._log = log
         self._log_begin: int | None = None
@@ -64,7 +60,6 @@ class OutputReader:
         self._thread = threading.Thread(target=self._run, name="streamydb-readback", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def read_log(self, begin: int) -> None:
@@ -73,7 +68,6 @@ class OutputReader:
             self._log_begin = begin
 
     def stop(self) -> None:
-        """End."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(5)

@@ -50,7 +50,6 @@ class GearReports:
         micro_batch: Callable[[], Reach],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is told yet."""
         self._show = show
         self.count = count
         self._micro_batch = micro_batch

@@ -13,9 +13,7 @@ from typing import Final
 __all__ = ["OFF", "SMALL", "GearSite", "site_obstacle", "version_obstacle"]
 
 SPARK_MIN: Final = (4, 3)
-SLOTS_MIN: Final = 2
-"""A task of each gear runs at the same time."""
-
+SLOTS_MIN: Final = 2  # a task of each gear runs at the same time
 OFF: Final = "it is turned off (STREAMYDB_GEAR is micro-batch)"
 SMALL: Final = "--small leaves it out, unless STREAMYDB_GEAR or --gear asks for both"
 
@@ -37,7 +35,6 @@ class GearSite:
 
 
 def version_obstacle(pyspark: str) -> str | None:
-    """Say why a version of PySpark has no real-time gear; None if it has one."""
     found = re.match(r"(\d+)\.(\d+)", pyspark)
     if found is not None and (int(found[1]), int(found[2])) >= SPARK_MIN:
         return None

@@ -69,7 +69,6 @@ class Shifting:
     _shifted_ms: int = -_APART_MS
 
     def note(self, sample: LogSample) -> None:
-        """Take in a sample."""
         samples, now_ms = self._samples, sample.now_ms
         still = bool(samples) and samples[-1].position == sample.position < sample.end
         self._still_ms = _since(self._still_ms, now_ms, holds=still)
@@ -87,7 +86,6 @@ class Shifting:
         return last.now_ms - oldest_ms >= LATE_MS
 
     def shifted(self, now_ms: int) -> None:
-        """Note that the other gear leads now."""
         self.shifts += 1
         self._shifted_ms = now_ms
         self._late_ms = self._overtaken_ms = None

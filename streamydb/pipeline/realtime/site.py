@@ -7,8 +7,8 @@ import logging
 import pyspark
 from pyspark.sql import SparkSession
 
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
+from streamydb.frames.shards import ShardConfig
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.realtime.requirements import OFF, SMALL, GearSite, site_obstacle
 from streamydb.pipeline.session import PIPELINED, on_one_machine, task_slots
@@ -20,7 +20,6 @@ log = logging.getLogger("streamydb.realtime")
 
 
 def gear_site(spark: SparkSession) -> GearSite:
-    """Look at the running application: `spark-submit` may have made it otherwise than we do."""
     master = str(spark.sparkContext.master)
     return GearSite(
         pyspark.__version__,

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from streamydb.columns.digest import StateDigest, Teller, teller_of
+from streamydb.frames.digest import StateDigest, Teller, teller_of
 from streamydb.records.formats import UNREADABLE, not_read
 
 PLACES_MAX: Final = 200_000

@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from streamydb.columns.messages import Role
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.messages import Role
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError
 from streamydb.kafka.rulings import RulingsError, RulingTopic
@@ -276,15 +276,12 @@ class Coordinator(Background):
 
     @property
     def leads(self) -> bool:
-        """True if it leads."""
         return self._member.role == "leading"
 
     def load_rulings(self) -> Rulings:
-        """Return the rulings with which the query is to be started."""
         return self._rulings.load()
 
     def stop(self) -> None:
-        """End the thread."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(5)

@@ -142,7 +142,6 @@ class ElectionMember:
         return f"pipeline {who} leads with {theirs}, this one has {mine}: outputs would differ"
 
     def audited(self) -> Message:
-        """Return the message that an audit has found nothing."""
         return Audited(**self._sender)
 
     def replay(self, message: Message) -> None:
@@ -176,13 +175,18 @@ class ElectionMember:
         return [self._following(now_ms)]
 
     def hear(self, message: Message, now_ms: int) -> list[Action]:
-        """Take in a message of the control topic, in order."""
         if message.log != self._log or isinstance(message, Audited):
             return []
         if message.pipeline == self._me:
             self._see(message.said_ms, now_ms)
         if isinstance(message, Handover):
-            return self._hear_request(message, now_ms)
+            # Handle an operator's request for another leader: the named one, or else the furthest.
+            if message.to not in ("", self._sender["name"]) or message.target not in ("", self._me):
+                return []
+            if not self.is_ready(now_ms) or self.leader.pipeline == self._me:
+                return []
+            anyone = not message.to and not message.target
+            return [] if anyone and self._ahead(now_ms) else self.claim(now_ms)
         if isinstance(message, Following):
             return self._hear_follower(message, now_ms)
         actions = self._hear_epoch(message, now_ms)
@@ -195,15 +199,6 @@ class ElectionMember:
         seen, request = self._own.see(said_ms, now_ms, self._times.fresh), self._request
         if seen and request is not None and request.seen_ms is None and said_ms >= request.said:
             request.seen_ms = now_ms
-
-    def _hear_request(self, message: Handover, now_ms: int) -> list[Action]:
-        """Handle an operator's request for another leader: the named one, or else the furthest."""
-        if message.to not in ("", self._sender["name"]) or message.target not in ("", self._me):
-            return []
-        if not self.is_ready(now_ms) or self.leader.pipeline == self._me:
-            return []
-        anyone = not message.to and not message.target
-        return [] if anyone and self._ahead(now_ms) else self.claim(now_ms)
 
     def _hear_follower(self, message: Following, now_ms: int) -> list[Action]:
         if message.pipeline == self._me:
@@ -233,7 +228,10 @@ class ElectionMember:
         self._request = None
         self._others.drop(message.pipeline)
         if message.pipeline == self._me:
-            return self._lead(now_ms)
+            if not self._followed:
+                self.covered = 0
+            self.role, self._writes_until_ms = "leading", None
+            return [SetRole(leads=True, covered=self.covered), self.beat(now_ms)]
         if self.role == "leading":
             self._writes_until_ms = now_ms + self._times.overlap
         return self._follow(now_ms) if self.role != "following" else []
@@ -256,23 +254,18 @@ class ElectionMember:
             if message.read > leader.read or message.read >= self._own.read:
                 leader.moved_ms = now_ms
             leader.read = message.read
-            self._hear_position(message, now_ms)
+            # A leader that does not know how far it is may be anywhere. A real-time gear need not
+            # wait until its own pipeline knows: both have begun with the same files. The most that
+            # anybody ever told counts, as a leader may have begun with an older state.
+            own, leader = self._own, self.leader
+            knows = message.executed >= 0 or message.pipeline == owner_of(self._me) != self._me
+            if knows and own.mark is None and own.knows(now_ms, self._times.fresh):
+                own.mark = self._told
+            if message.executed >= self._told:
+                leader.behind_ms = None
+            elif leader.behind_ms is None:
+                leader.behind_ms = now_ms
         return actions
-
-    def _hear_position(self, message: Beat, now_ms: int) -> None:
-        """Note how far the leader is; a leader that does not know it may be anywhere.
-
-        What anybody ever told counts: a leader may have begun with an older state. A real-time gear
-        does not wait until its own pipeline knows: both have begun with the same files.
-        """
-        own, leader = self._own, self.leader
-        knows = message.executed >= 0 or message.pipeline == owner_of(self._me) != self._me
-        if knows and own.mark is None and own.knows(now_ms, self._times.fresh):
-            own.mark = self._told
-        if message.executed >= self._told:
-            leader.behind_ms = None
-        elif leader.behind_ms is None:
-            leader.behind_ms = now_ms
 
     def progress(
         self, resolved: int, read: int, now_ms: int, *, known: bool = True
@@ -309,7 +302,14 @@ class ElectionMember:
             self._writes_until_ms = None
             return self._only_execute()
         if self.role == "claiming":
-            return self._tick_claiming(now_ms)
+            # A claim that does not come back is lost, or will be read late. Another pipeline may
+            # lead well meanwhile: only the last leader repeats its claim.
+            if now_ms - self._said_ms <= self._times.silence:
+                return []
+            if not self._followed and self.leader.pipeline in ("", self._me):
+                return self.claim(now_ms)
+            self.role, self._request = "following" if self._followed else "starting", None
+            return self._tell(now_ms)
         if self.role == "starting":
             listened = now_ms - self._began_ms > times.start
             if listened and self._has_heard_silence(now_ms):
@@ -327,19 +327,6 @@ class ElectionMember:
             self._others.forget(now_ms - times.present)
         due = self.followed and now_ms - self._said_ms >= times.beat
         return [*self._remind(now_ms), *([self.beat(now_ms)] if due else [])]
-
-    def _tick_claiming(self, now_ms: int) -> list[Action]:
-        """Repeat or drop a claim that does not come back: it is lost, or will be read late.
-
-        Another pipeline may lead well meanwhile. So only the last leader repeats its claim; others
-        look for a leader again.
-        """
-        if now_ms - self._said_ms <= self._times.silence:
-            return []
-        if not self._followed and self.leader.pipeline in ("", self._me):
-            return self.claim(now_ms)
-        self.role, self._request = "following" if self._followed else "starting", None
-        return self._tell(now_ms)
 
     def _has_heard_silence(self, now_ms: int) -> bool:
         """Return True if own messages have come back, and no beat of a leader between them.
@@ -409,12 +396,6 @@ class ElectionMember:
         """Return the better candidates for the lead that were heard just now."""
         mine, near = self._rank(now_ms), self._others.since(now_ms - self._times.near)
         return [other for other in near if other.before(mine)]
-
-    def _lead(self, now_ms: int) -> list[Action]:
-        if not self._followed:
-            self.covered = 0
-        self.role, self._writes_until_ms = "leading", None
-        return [SetRole(leads=True, covered=self.covered), self.beat(now_ms)]
 
     def _follow(self, now_ms: int) -> list[Action]:
         """Announce at once that this pipeline follows: a leader without followers does not beat.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from streamydb.columns.messages import Audit
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import RecordError
+from streamydb.frames.messages import Audit
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.shared_topics import DigestRecord, SharedTopics
 from streamydb.pipeline.standby.agreement import PLACES_MAX, Agreement, Disagreement

@@ -95,7 +95,6 @@ class Standbys:
         self._heard: dict[str, Following] = {}
 
     def take(self, message: Message) -> None:
-        """Take in what is said."""
         if isinstance(message, Beat):
             self._told = message.resolved if self._told is None else self._told
             self._leads, self._owner = message.name, owner_of(message.pipeline)
@@ -164,7 +163,11 @@ def hand_over(
         raise HandoverError(f"no pipeline of {database} has run with this release: {_START}")
     topics = SharedTopics(connection, database)
     try:
-        epoch = _epoch(topics, log)
+        epoch, end = 0, topics.ends()[0]
+        topics.begin_at(max(0, end - MESSAGES_MAX))
+        while topics.position() < end:
+            heard = (m for m in topics.poll(_TURN_S) if m.log == log)
+            epoch = max([epoch, *(m.epoch for m in heard if isinstance(m, LeaderClaim | Beat))])
         chosen = _await_standby(topics, log, to, timeout_s)
         names = TopicNames(database)
         ends, unknown = _ends(connection, names.results)
@@ -182,15 +185,6 @@ def hand_over(
     if ends is None:
         return msgspec.structs.replace(done, pause_unknown=unknown)
     return _with_pause(done, connection, database, ends, begun_ms)
-
-
-def _epoch(topics: SharedTopics, log: str) -> int:
-    epoch, end = 0, topics.ends()[0]
-    topics.begin_at(max(0, end - MESSAGES_MAX))
-    while topics.position() < end:
-        heard = (m for m in topics.poll(_TURN_S) if m.log == log)
-        epoch = max([epoch, *(m.epoch for m in heard if isinstance(m, LeaderClaim | Beat))])
-    return epoch
 
 
 def _await_standby(topics: SharedTopics, log: str, to: str, timeout_s: float) -> Following:

@@ -218,7 +218,6 @@ class OtherPipelines:
         self._heard.pop(pipeline, None)
 
     def forget(self, before_ms: int) -> None:
-        """Forget those that were not heard since."""
         gone = [name for name, (heard_ms, _) in self._heard.items() if heard_ms < before_ms]
         for pipeline in gone:
             del self._heard[pipeline]

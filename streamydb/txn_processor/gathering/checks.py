@@ -1,17 +1,15 @@
 """Checks of what an executing partition of `grouping=single` is handed, and hands on; see
-`columns.invariants`.
+`frames.invariants`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from streamydb.columns.invariants import HANDED_IN, HANDED_ON, Seam
-from streamydb.columns.lock_messages import Granted, Payload
+from streamydb.frames.invariants import HANDED_IN, HANDED_ON, Seam
+from streamydb.frames.lock_messages import Granted, Payload
 from streamydb.key_processor.locking.checks import require_messages
 from streamydb.txn_processor.gathering.execution import Finished
-
-__all__ = ["finished", "gathered"]
 
 _GATHERED = Seam("txn_processor/gathering", HANDED_IN, "payloads and grants")
 _FINISHED = Seam("txn_processor/gathering", HANDED_ON, "released locks")

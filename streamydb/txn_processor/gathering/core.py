@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.lock_messages import Locks, MessagePart, Released, ReleasedLocks
-from streamydb.columns.readers import ToGatherer
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.lock_messages import Locks, MessagePart, Released, ReleasedLocks
+from streamydb.frames.readers import ToGatherer
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.table import Ragged
 from streamydb.key_processor.locking.messages import is_packed
 from streamydb.procedures.follow_ups import joined
 from streamydb.procedures.modules import NO_MODULES, Modules
@@ -20,8 +20,6 @@ from streamydb.txn_processor.core import passed_on
 from streamydb.txn_processor.gathering import checks
 from streamydb.txn_processor.gathering.execution import Finished, execute_gathered
 from streamydb.txn_processor.gathering.gathered import TransactionGatherer
-
-__all__ = ["Gatherer"]
 
 _ROW_BYTES = 32
 
@@ -49,24 +47,25 @@ class Gatherer:
         self._modules = modules
         self._rulings = rulings
 
-    def step(self, messages: Iterable[ToGatherer]) -> list[o.Records]:
+    def step(self, messages: Iterable[ToGatherer]) -> list[o.OutputRecords]:
         """Execute what is complete now; return records, feedback last.
 
         Raises:
             UnruledFaults, InvariantViolation: as `TransactionProcessor.step`.
-
         """
-        records: list[o.Records] = []
+        records: list[o.OutputRecords] = []
         gatherer = TransactionGatherer(self._blobs)
         stamps: set[tuple[str, int, int, int]] = set()
-        for told in messages:
-            if not isinstance(told, Locks):
-                known = passed_on(told, self._changes_partitions)
+        for message in messages:
+            if not isinstance(message, Locks):
+                known = passed_on(message, self._changes_partitions)
                 records += (o.formatted(each, self._config.database) for each in known)
                 continue
-            stamps.add((told.life, told.step, told.feedback_bytes_max, told.values_bytes_max))
-            checks.gathered(told.payloads, told.grants)
-            gatherer.add(told.payloads, told.grants)
+            stamps.add(
+                (message.life, message.step, message.feedback_bytes_max, message.values_bytes_max)
+            )
+            checks.gathered(message.payloads, message.grants)
+            gatherer.add(message.payloads, message.grants)
         if len(stamps) > 1:
             raise InvariantViolation(f"shards of one batch are in different steps: {stamps}")
         for life, step, bytes_max, values_max in stamps:
@@ -99,7 +98,7 @@ class Gatherer:
 
     def _feedback(
         self, finished: list[Finished], life: str, step: int, bytes_max: int, *, more: bool
-    ) -> Iterator[o.Records]:
+    ) -> Iterator[o.OutputRecords]:
         """Blocks for every shard that has something to release or to learn.
 
         ``more``: the shard that this partition belongs to shall make it go on.
@@ -113,7 +112,7 @@ class Gatherer:
                     _fill(blocks, txn.seq, txn.releases[shard], bytes_max)
             for block in blocks:
                 if block.parts:
-                    told = ReleasedLocks(
+                    feedback = ReleasedLocks(
                         incarnation=self._config.incarnation,
                         shard=shard,
                         life=life,
@@ -123,7 +122,7 @@ class Gatherer:
                         rows=block.rows,
                         parts=block.parts,
                     )
-                    yield o.formatted(o.Told(told), self._config.database)
+                    yield o.formatted(o.ShardMessage(feedback), self._config.database)
 
 
 @dataclass(slots=True)
@@ -161,8 +160,7 @@ def _fill(blocks: list[_Block], seq: int, rows: list[Released], bytes_max: int) 
         block.size += size
 
 
-def _records(finished: list[Finished]) -> Iterator[o.Records]:
-    """Results, changes and dead letters, in seq order."""
+def _records(finished: list[Finished]) -> Iterator[o.OutputRecords]:
     if not finished:
         return
     results = [(txn.id, txn.result) for txn in finished]
@@ -171,5 +169,5 @@ def _records(finished: list[Finished]) -> Iterator[o.Records]:
     for topic, rows in ((o.RESULTS, results), (o.CHANGES, changes), (o.DEAD_LETTERS, letters)):
         if rows:
             keys = Ragged.of([key for key, _ in rows])
-            yield o.Records(topic, keys, Ragged.of([value or b"" for _, value in rows]))
+            yield o.OutputRecords(topic, keys, Ragged.of([value or b"" for _, value in rows]))
     yield from o.workflow_records(joined(txn.workflow for txn in finished))

@@ -13,11 +13,10 @@ from msgspec import UNSET, Raw
 
 from streamydb import errors, limits
 from streamydb import records as r
-from streamydb.columns import program as p
-from streamydb.columns.known_results import Position, copy_of
-from streamydb.columns.lock_messages import Payload, Released
-from streamydb.columns.program import NOT_A_DUPLICATE, REFUSALS
 from streamydb.errors import InvariantViolation
+from streamydb.frames import program as p
+from streamydb.frames.lock_messages import Payload, Released
+from streamydb.frames.program import NOT_A_DUPLICATE, REFUSALS
 from streamydb.key_processor.locking.messages import RemovedAt, id_lock, key_lock, packed, unpacked
 from streamydb.parser.fault import opened, reported, status_of
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
@@ -25,14 +24,12 @@ from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Stamp
 from streamydb.records.change import CONNECTOR
 from streamydb.records.expiry import removal_number
+from streamydb.records.result import Position, copy_of
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.comparisons import Value
-from streamydb.txn_processor.gathering.gathered import Gathered
-from streamydb.txn_processor.gathering.ranges import looked, see_of
+from streamydb.txn_processor.gathering.gathered import Gathered, looked, see_of
 from streamydb.txn_processor.result import encode, encode_verdict
-
-__all__ = ["Finished", "execute_gathered"]
 
 _NULL = Raw(b"null")
 _CONSTRAINTS = key_lock(r.CONSTRAINTS_KEY.encode())
@@ -140,7 +137,6 @@ def _letter(
 def _executed(
     gathered: Gathered, position: Position, database: str, home: int, modules: Modules
 ) -> Finished:
-    """Execute a transaction without a ruling."""
     payload, look = gathered.payload, partial(_look, gathered)
 
     def size(verdict: interpreter.Verdict) -> int:
@@ -172,7 +168,6 @@ def _executed(
 
 
 def _met(gathered: Gathered) -> int:
-    """Bytes of the values of all keys."""
     grants = [gathered.grants[key_lock(key)] for key, _, _ in gathered.payload.keys]
     return sum(len(looked(grant)[0] or b"") + grant.left_out for grant in grants)
 
@@ -248,7 +243,7 @@ def _changes(
     """Return the changes of writes; ``over``: the values of keys that end at this place."""
     source = r.ChangeOrigin(CONNECTOR, database, payload.part, payload.off, payload.seq)
     name = payload.id.decode()
-    found: list[tuple[bytes, bytes | None]] = []
+    changes: list[tuple[bytes, bytes | None]] = []
     for index, write in enumerate(writes, start=1):
         before = over.get(write.key.encode(), write.before)
         change = r.Change(
@@ -261,10 +256,10 @@ def _changes(
             expires_ms=UNSET if (end := r.end_of(write.after)) is None else end,
         )
         key = write.key.encode()
-        found.append((key, r.encode_change(change)))
+        changes.append((key, r.encode_change(change)))
         if write.after is None:
-            found.append((key, None))
-    return found
+            changes.append((key, None))
+    return changes
 
 
 def _raw(value: bytes | None) -> Raw:

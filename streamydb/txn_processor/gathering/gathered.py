@@ -14,15 +14,24 @@ import msgspec
 import numpy as np
 
 from streamydb import limits
-from streamydb.columns import program as p
-from streamydb.columns.blobs import BlobStore
-from streamydb.columns.lock_messages import Granted, Payload
-from streamydb.columns.table import chunk_bounds
+from streamydb import records as r
 from streamydb.errors import InvariantViolation
-from streamydb.key_processor.locking.messages import Arrived, id_lock, key_lock
+from streamydb.frames import program as p
+from streamydb.frames.blobs import BlobStore
+from streamydb.frames.lock_messages import Granted, Payload
+from streamydb.frames.table import chunk_bounds
+from streamydb.key_processor.locking.locks import RangePart
+from streamydb.key_processor.locking.messages import (
+    Arrived,
+    decode_list,
+    id_lock,
+    key_lock,
+    unpacked,
+)
 from streamydb.limits import IN_FLIGHT_MAX
-
-__all__ = ["GatherState", "Gathered", "PartialTransaction", "TransactionGatherer", "needed_locks"]
+from streamydb.records.ranges import Bounds
+from streamydb.txn_processor.comparisons import Value
+from streamydb.txn_processor.ranges import Entries, FixedPart, See, Seen, joined, nothing_seen
 
 _INDEX = "gather"
 _BLOB_TRANSACTIONS = 64
@@ -96,10 +105,7 @@ class TransactionGatherer:
 
     def complete(self) -> Iterator[Gathered]:
         """The transactions that are complete now, in seq order; each that is taken waits no longer.
-
-        Raises:
-            InvariantViolation: a transaction was granted what it does not need.
-
+        Raises InvariantViolation: a transaction was granted what it does not need.
         """
         waiting, known = self.state.waiting, {*self.state.complete, *self._fresh}
         ready = [s for s in sorted(known) if waiting[s].wanted == waiting[s].got]
@@ -110,10 +116,7 @@ class TransactionGatherer:
 
     def save(self) -> None:
         """Put what still waits into blobs.
-
-        Raises:
-            InvariantViolation: more waits than shards may release.
-
+        Raises InvariantViolation: more waits than shards may release.
         """
         if len(self.state.waiting) > IN_FLIGHT_MAX:
             raise InvariantViolation(f"{len(self.state.waiting)} transactions wait for grants")
@@ -135,7 +138,10 @@ class TransactionGatherer:
         if seq in self._fresh:
             parts.append(self._fresh.pop(seq))
         for number in waiting.blobs:
-            self._forget_one(number)
+            self.state.blobs[number] -= 1
+            if not self.state.blobs[number]:
+                del self.state.blobs[number]
+                self._blobs.delete(_name(number))
         del self.state.waiting[seq]
         payloads = [payload for part in parts for payload in part.payloads]
         grants = {grant.lock: grant for part in parts for grant in part.grants}
@@ -154,12 +160,6 @@ class TransactionGatherer:
             self._loaded_bytes += size
         return self._loaded[number]
 
-    def _forget_one(self, number: int) -> None:
-        self.state.blobs[number] -= 1
-        if not self.state.blobs[number]:
-            del self.state.blobs[number]
-            self._blobs.delete(_name(number))
-
     def _put(self, seqs: list[int]) -> None:
         number = self.state.next_blob
         self.state.next_blob += 1
@@ -171,7 +171,6 @@ class TransactionGatherer:
 
 
 def _size(arrived: Arrived) -> int:
-    """Bytes of what has come for a transaction."""
     values = sum(len(grant.value or b"") for grant in arrived.grants)
     return values + sum(len(payload.raw) for payload in arrived.payloads)
 
@@ -182,3 +181,44 @@ def _name(number: int) -> str:
 
 _decode_index = msgspec.msgpack.Decoder(GatherState).decode
 _decode_arrived = msgspec.msgpack.Decoder(dict[int, Arrived]).decode
+
+
+def see_of(gathered: Gathered, txn: r.Transaction) -> See:
+    """Return the ranges of a gathered transaction: what the shards found, and its own keys."""
+    payload, grants = gathered.payload, gathered.grants
+    if not payload.ranges:
+        return nothing_seen
+    answers = [decode_list(grants[name].value or b"", RangePart) for name in payload.ranges]
+    fixed: dict[Bounds, FixedPart] = {
+        bounds: joined([_fixed(part) for part in parts])
+        for bounds, *parts in zip(txn.ranges, *answers, strict=True)
+    }
+    values = {key: looked(grants[key_lock(key)]) for key, write, _ in payload.keys if write}
+    own: dict[bytes, Value] = {key: seen for key, seen in values.items() if seen[0] is not None}
+
+    def here(bounds: Bounds) -> Entries:
+        return {key.decode(): value for key, value in own.items() if bounds[0] <= key < bounds[1]}
+
+    def seen(bounds: Bounds) -> Seen:
+        found, more = fixed[bounds], here(bounds)
+        versions = (version for _, version in more.values())
+        return Seen(found.keys + len(more), max([found.version, *versions]))
+
+    def entries(bounds: Bounds) -> Entries | None:
+        known = fixed[bounds].entries
+        return None if known is None else {**known, **here(bounds)}
+
+    return See(seen, entries)
+
+
+def looked(grant: Granted) -> Value:
+    """Return what a transaction sees under a lock: nothing of what has ended."""
+    value, removed = unpacked(grant.value)
+    return (value, grant.version) if removed is None else (None, 0)
+
+
+def _fixed(part: RangePart) -> FixedPart:
+    entries: Entries | None = None
+    if part.entries is not None:
+        entries = {key.decode(): (value, version) for key, value, version in part.entries}
+    return FixedPart(part.count, part.version, entries)

@@ -57,10 +57,6 @@ class _Last(NamedTuple):
     value: bytes | None
 
 
-def _name(seq: int, index: int, key: bytes) -> OutputName:
-    return OutputName("change", seq, index, hash(key) if is_removal(index) else 0)
-
-
 class Comparison:
     """Judges outputs one by one against `expected` and keeps the report.
 
@@ -138,7 +134,7 @@ class Comparison:
         seq, index = change.source.seq, change.transaction.total_order
         if change.op == "d":
             self._deletes[key] = self._deletes.get(key, 0) + 1
-        name = _name(seq, index, key)
+        name = OutputName("change", seq, index, hash(key) if is_removal(index) else 0)
         place = self._position(name)
         if place < 0:
             self.evidence.outside("changes", counts, seq, output)
@@ -236,17 +232,7 @@ class Comparison:
         Args:
             values: the replay's state, key -> (canonical value, version).
         """
-        self._missing_results()
-        self._missing_changes()
-        self._missing_dead()
-        self.workflows.finish()
-        for key in sorted(self._pending):
-            position = Output(self._last[key].partition, -1, key, None)
-            self.evidence.violate("tombstone", position, self._last[key].seq, "has no tombstone")
-        self._compare_values(values)
-
-    def _missing_results(self) -> None:
-        """Count results that were never seen; those that were deleted cannot be checked."""
+        # Count results that were never seen; those that were deleted cannot be checked.
         seen_results, counts = self._seen_results, self.report.results
         missing = seen_results.count(0)
         counts.expired = min(self.expired, missing)
@@ -256,6 +242,23 @@ class Comparison:
             at = seen_results.find(0, at + 1)
         while at >= 0 and self.evidence.absent("results", OutputName("result", at + 1, 0)):
             at = seen_results.find(0, at + 1)
+        self._missing_changes()
+        self._missing_dead()
+        self.workflows.finish()
+        for key in sorted(self._pending):
+            position = Output(self._last[key].partition, -1, key, None)
+            self.evidence.violate("tombstone", position, self._last[key].seq, "has no tombstone")
+        # Compare key by key the state that the changes add up to with the replay's.
+        last, report = self._last, self.report
+        report.keys = len(values)
+        for key, (value, version) in values.items():
+            change = last.get(key)
+            if change is None or change.value != value or change.seq != version:
+                actual = (None, 0) if change is None else (change.value, change.seq)
+                self.evidence.value_differs(key, (value, version), actual)
+        for key, change in last.items():
+            if change.value is not None and key not in values:
+                self.evidence.value_differs(key, (None, 0), (change.value, change.seq))
 
     def _missing_changes(self) -> None:
         from bisect import bisect_right
@@ -277,16 +280,3 @@ class Comparison:
         for seq in absent:
             if not self.evidence.absent("deadletters", OutputName("deadletter", seq, 0)):
                 return
-
-    def _compare_values(self, values: dict[bytes, tuple[bytes, int]]) -> None:
-        """Compare key by key the state that the changes add up to with the replay's."""
-        last, report = self._last, self.report
-        report.keys = len(values)
-        for key, (value, version) in values.items():
-            change = last.get(key)
-            if change is None or change.value != value or change.seq != version:
-                actual = (None, 0) if change is None else (change.value, change.seq)
-                self.evidence.value_differs(key, (value, version), actual)
-        for key, change in last.items():
-            if change.value is not None and key not in values:
-                self.evidence.value_differs(key, (None, 0), (change.value, change.seq))

@@ -126,13 +126,9 @@ class _LogPart:
         for piece in self._before:
             return [LogRecord(offset, at_ms, value) for offset, at_ms, _, value in piece.rows()]
         for batch in self._reader.until({self._number: self._end}):
-            return _log_records(batch, self._end)
+            return [
+                LogRecord(message.offset(), message.timestamp()[1], message.value())
+                for message in batch
+                if message.offset() < self._end
+            ]
         return None
-
-
-def _log_records(batch: list, end: int) -> list[LogRecord]:  # type: ignore[type-arg]
-    return [
-        LogRecord(message.offset(), message.timestamp()[1], message.value())
-        for message in batch
-        if message.offset() < end
-    ]

@@ -20,7 +20,6 @@ from streamydb.verify.oracle.order import Ordered
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from streamydb.records import Marker
     from streamydb.sorter.state import PartitionState
     from streamydb.verify.oracle.order import LogRecord
 
@@ -98,7 +97,11 @@ class LogOrder:
             else:
                 last_ms = max(last_ms, marker.marker)
                 partition.last_ms = last_ms
-                self._mark(partition, marker)
+                # Take in a marker; it may let partitions in that were added to the topic.
+                self.markers += 1
+                if marker.partitions > (partition.naming[-1][0] if partition.naming else 0):
+                    partition.naming.append((marker.partitions, partition.last_ms))
+                    self._join()
         partition.last_ms = last_ms
 
     def released(
@@ -121,7 +124,8 @@ class LogOrder:
 
     def take(self) -> Iterator[Ordered]:
         """Yield what is released by now and has not been taken yet, in order."""
-        yield from self._drain_out()
+        while self._out:
+            yield self._out.popleft()
         if self.joined == 1:
             yield from self._drain(self._joined[0], None)
             return
@@ -141,13 +145,6 @@ class LogOrder:
             times = (partition.first_naming(number) for partition in self._joined)
             yield max(ms for ms in times if ms is not None)
 
-    def _mark(self, partition: _Partition, marker: Marker) -> None:
-        """Take in a marker; it may let partitions in that were added to the topic."""
-        self.markers += 1
-        if marker.partitions > (partition.naming[-1][0] if partition.naming else 0):
-            partition.naming.append((marker.partitions, partition.last_ms))
-            self._join()
-
     def _join(self) -> None:
         while self._join_next():
             pass
@@ -161,11 +158,6 @@ class LogOrder:
             self._out.extend(self._drain(self._joined[0], None))
         self._joined.append(_Partition(max(ms for ms in times if ms is not None)))
         return True
-
-    def _drain_out(self) -> Iterator[Ordered]:
-        """Yield the records that were released when the first partition stopped being alone."""
-        while self._out:
-            yield self._out.popleft()
 
     @staticmethod
     def _drain(partition: _Partition, watermark: int | None) -> Iterator[Ordered]:

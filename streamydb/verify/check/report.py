@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-DIFFERENCES_MAX = 20
-"""How many differences are kept with their details; all are counted."""
-
-EXCERPT_BYTES_MAX = 600
-"""How much of an expected or actual record is shown."""
+DIFFERENCES_MAX = 20  # how many differences are kept with their details; all are counted
+EXCERPT_BYTES_MAX = 600  # how much of an expected or actual record is shown
 
 
 class OutputCounts(msgspec.Struct):
@@ -33,7 +30,6 @@ class OutputCounts(msgspec.Struct):
 
     @property
     def good(self) -> bool:
-        """Nothing missing, nothing extra, nothing differing."""
         return not (self.missing or self.extra or self.differing)
 
 

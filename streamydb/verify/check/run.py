@@ -55,11 +55,7 @@ class _AnotherFaultError(Exception):
 
 
 def _check(options: CheckOptions, log: Log, started_s: float) -> CheckReport:
-    """Replay with the faults that are known by now.
-
-    Raises:
-        _AnotherFaultError: there are more.
-    """
+    """Replay with the faults that are known by now. Raises _AnotherFaultError: there are more."""
     report = CheckReport(database=options.database)
     with no_collection():
         ruled = _rulings(options)
@@ -174,22 +170,16 @@ def _compare(options: CheckOptions, comparison: Comparison, ruled: Rulings, log:
             reader.assign({number: span.low for number, span in spans[topic].items()})
         for topic, reader in readers.items():
             log_ends = {number: span.high for number, span in spans[topic].items()}
-            _judge_all(options, reader, log_ends, judges[topic])
+            # Judge the records of one topic up to its end.
+            judge = judges[topic]
+            count, total = sum(reader.positions.values()), sum(log_ends.values())
+            for batch in reader.until(log_ends):
+                _judge(batch, judge)
+                count += len(batch)
+                options.progress(
+                    CheckProgress(f"comparing {reader.topic}", min(count, total), total)
+                )
         return _wait(options, comparison, readers, judges)
-
-
-def _judge_all(
-    options: CheckOptions,
-    reader: TopicReader,
-    log_ends: dict[int, int],
-    judge: Callable[[Output], None],
-) -> None:
-    """Judge the records of one topic up to its end."""
-    count, total = sum(reader.positions.values()), sum(log_ends.values())
-    for batch in reader.until(log_ends):
-        _judge(batch, judge)
-        count += len(batch)
-        options.progress(CheckProgress(f"comparing {reader.topic}", min(count, total), total))
 
 
 def _judge(batch: list, judge: Callable[[Output], None]) -> None:  # type: ignore[type-arg]

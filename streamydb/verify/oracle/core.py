@@ -215,7 +215,12 @@ class Oracle:
 
     def _execute(self, txn: Transaction, place: Place) -> tuple[Result, dict[str, bytes | None]]:
         """The result of a transaction and what it writes (key -> value, None = delete)."""
-        if self._meets_too_much(txn):
+        # True if the values of all keys that it touches are too large.
+        touched = keys(txn)
+        if any(touched.values()):  # a transaction that writes touches the constraints, too
+            touched[CONSTRAINTS_KEY] = False
+        met = sum(len(self._value(key) or b"") for key in touched)
+        if met > limits.TRANSACTION_VALUES_BYTES_MAX:
             return place.result(txn.id, "aborted", code=errors.VALUES_TOO_LARGE), {}
         if self._ranges.too_many(txn) or self._ranges.too_heavy(txn):
             return place.result(txn.id, "aborted", code=errors.RANGE_TOO_LARGE), {}
@@ -236,17 +241,6 @@ class Oracle:
                 return place.result(txn.id, "aborted", code=abort.code, failed=failed), {}
             writes[update.key] = after
         return self._concluded(txn, writes, place)
-
-    def _meets_too_much(self, txn: Transaction) -> bool:
-        """Return True if the values of all keys that it touches are too large.
-
-        A transaction that writes touches the constraints, too.
-        """
-        touched = keys(txn)
-        if any(touched.values()):
-            touched[CONSTRAINTS_KEY] = False
-        met = sum(len(self._value(key) or b"") for key in touched)
-        return met > limits.TRANSACTION_VALUES_BYTES_MAX
 
     def _concluded(
         self,

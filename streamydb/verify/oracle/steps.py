@@ -85,7 +85,13 @@ def updated(update: Update, before: bytes | None) -> bytes | None:
     if not is_number(number):
         raise UpdateFailed(errors.NOT_A_NUMBER)
     if isinstance(update, Add):
-        return _added(update, number)
+        # The sum within 64 bits and within the bounds of the update.
+        total = _in_range(number + update.by)
+        if update.min is not UNSET and total < update.min:
+            raise UpdateFailed(errors.BOUND_VIOLATED)
+        if update.max is not UNSET and total > update.max:
+            raise UpdateFailed(errors.BOUND_VIOLATED)
+        return canonical(total)
     if isinstance(update, Max):
         return canonical(max(number, update.value))
     if isinstance(update, Min):
@@ -108,16 +114,6 @@ def ended(update: Update, before: bytes | None, after: bytes | None, ts_ms: int)
     else:
         end = None if isinstance(update, Put | Touch) else end_of(before)
     return bytes(after) if end is None else Expiring(after, end)
-
-
-def _added(update: Add, number: float) -> bytes:
-    """The sum within 64 bits and within the bounds of the update."""
-    total = _in_range(number + update.by)
-    if update.min is not UNSET and total < update.min:
-        raise UpdateFailed(errors.BOUND_VIOLATED)
-    if update.max is not UNSET and total > update.max:
-        raise UpdateFailed(errors.BOUND_VIOLATED)
-    return canonical(total)
 
 
 def _in_range(number: float) -> float:

@@ -149,23 +149,20 @@ class OtherOracle(ResumedOracle):
         }
         self._in_turn = {name: counts.done for name, counts in self._before.items()}
         for text in rules.constrain:
-            self._put_constraint(text)
+            last = self.next_seq - 1
+            try:
+                value = amended(self._value(CONSTRAINTS_KEY), text, last)
+            except DeclarationRefused as refused:
+                raise WhatIfError(f"this constraint is refused: {refused}") from None
+            if value is None:
+                self.state.pop(CONSTRAINTS_KEY, None)
+            else:
+                self.state[CONSTRAINTS_KEY] = value, last
         declarations = [msgspec.json.decode(text).get("declare", {}) for text in rules.constrain]
         self._own_indexes = tuple(
             f"{UNIQUE_PREFIX}{each['name']}/{self.next_seq - 1}/" for each in declarations if each
         )
         self._own_counted = tuple(each["prefix"] for each in declarations if "keys" in each)
-
-    def _put_constraint(self, declaration: bytes) -> None:
-        last = self.next_seq - 1
-        try:
-            value = amended(self._value(CONSTRAINTS_KEY), declaration, last)
-        except DeclarationRefused as refused:
-            raise WhatIfError(f"this constraint is refused: {refused}") from None
-        if value is None:
-            self.state.pop(CONSTRAINTS_KEY, None)
-        else:
-            self.state[CONSTRAINTS_KEY] = value, last
 
     def beside(self, was: list[OutputRecord], record: Ordered) -> list[OutputRecord]:
         """The outputs of the record for which the other execution has made the outputs ``was``."""

@@ -27,11 +27,7 @@ class DifferencesFile:
     """Writes differences as they come; the file has its name when all are in it."""
 
     def __init__(self, path: Path) -> None:
-        """Begin a file beside ``path``.
-
-        Raises:
-            WhatIfError: it cannot be written.
-        """
+        """Begin a file beside ``path``. Raises WhatIfError: it cannot be written."""
         if path.is_dir():
             raise WhatIfError(f"{path} is a folder: name a file in it")
         self._path = path

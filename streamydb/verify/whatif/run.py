@@ -26,8 +26,7 @@ from streamydb.verify.whatif.stretch import (
     take_over,
 )
 
-_NOTED: Final = 5_000
-"""Transactions from one word of progress to the next."""
+_NOTED: Final = 5_000  # transactions from one word of progress to the next
 
 
 class KindReport(msgspec.Struct):

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from streamydb.backup.pieces import LogSource
 from streamydb.backup.state import State
-from streamydb.columns import program as p
-from streamydb.columns.hashing import ID_SEED, KEY_SEED, hash_bytes
 from streamydb.errors import StreamyError
+from streamydb.frames import program as p
+from streamydb.frames.hashing import ID_SEED, KEY_SEED, hash_bytes
 from streamydb.procedures.modules import Modules
 from streamydb.records.expiry import ending
 from streamydb.sorter.state import PartitionState
@@ -18,8 +18,7 @@ from streamydb.verify.check.logorder import LogOrder
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.order import LogRecord, Ordered
 
-Progress = Callable[[str, int, int], None]
-"""Is told what is done, and how much of how much."""
+Progress = Callable[[str, int, int], None]  # is told what is done, and how much of how much
 
 
 class WhatIfError(StreamyError):

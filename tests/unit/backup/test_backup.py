@@ -29,10 +29,10 @@ from streamydb.backup.start import begin
 from streamydb.backup.state import FORMAT as STATE_FORMAT
 from streamydb.backup.state import StateDescription
 from streamydb.backup.trim import Cut, cut, refusals, verify
-from streamydb.columns.digest import StateDigest
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.value_rows import Verdicts
 from streamydb.errors import ConfigurationError
+from streamydb.frames.digest import StateDigest
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.value_rows import Verdicts
 from streamydb.kafka.reader import Span
 from streamydb.key_processor.id_rows import DatedIds
 from streamydb.parser.last_reads import mark_of

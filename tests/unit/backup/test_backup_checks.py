@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from streamydb.backup import checks
-from streamydb.columns.table import Ragged
-from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
+from streamydb.frames.table import Ragged
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.id_rows import UsedIds
 
 

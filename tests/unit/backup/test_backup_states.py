@@ -11,12 +11,12 @@ import pytest
 
 from streamydb.backup import BackupError, State, StateFolder, start_blobs
 from streamydb.backup.state import FORMAT, Pieces, StateDescription, state_of
-from streamydb.columns import program as p
-from streamydb.columns.encoding import pack
-from streamydb.columns.hashing import KEY_SEED, hash_ragged
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Ragged
-from streamydb.columns.value_rows import Verdicts, WrittenValues
+from streamydb.frames import program as p
+from streamydb.frames.encoding import pack
+from streamydb.frames.hashing import KEY_SEED, hash_ragged
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.table import Ragged
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.id_rows import DatedIds
 from streamydb.key_processor.idwindow import DeadlineSpan, IdRun, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryValues

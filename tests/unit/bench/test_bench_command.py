@@ -41,3 +41,10 @@ def test_a_folder_is_made_and_an_answer_is_printed_before_it_is_kept(
     done = CliRunner().invoke(app, ["sql", "--output", str(output), "--json"])
     assert isinstance(done.exception, OSError)
     assert done.stdout == '{"answer":1}\n'
+
+
+@pytest.mark.parametrize("command", ["bank", "latency", "recovery"])
+def test_several_shards_have_one_gear(command: str) -> None:
+    done = CliRunner().invoke(app, [command, "--shards", "2", "--gear", "both"])
+    assert done.exit_code == 2
+    assert "a database of several shards has one gear" in done.output.replace("\n", " ")

@@ -144,7 +144,7 @@ def test_the_first_transaction_is_not_awaited_when_the_pipeline_has_ended(
 ) -> None:
     target = find_target(DatabaseOptions(home=tmp_path))
     status = PipelineStatus(state=state, pid=os.getpid(), error="the disk is full")
-    write_whole(target.place.status_file, msgspec.json.encode(status))
+    write_whole(target.files.status_file, msgspec.json.encode(status))
 
     def wait_at(partition: int, offset: int, _: float) -> Result:
         kafka.look()

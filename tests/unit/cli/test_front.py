@@ -70,14 +70,14 @@ def test_a_stranger_at_the_port_is_not_taken_for_the_facade(
     )
     failing = [sys.executable, "-c", "import sys; sys.exit('the address cannot be listened on')"]
     monkeypatch.setattr(front, "_command", lambda *_: failing)
-    processes.start(target.place.folder, READ_MODEL, ["sleep", "60"])
+    processes.start(target.files.folder, READ_MODEL, ["sleep", "60"])
     try:
         with pytest.raises(Failure, match="the address cannot be listened on"):
             front._served(target, Front(stranger, 60))
         monkeypatch.setattr(front, "_free_port", lambda _: stranger)
         assert front._served(target, Front(None, 60)) is None, "another port is to be tried"
     finally:
-        processes.stop(target.place.folder, READ_MODEL)
+        processes.stop(target.files.folder, READ_MODEL)
 
 
 def test_a_facade_of_another_user_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,14 +102,14 @@ def test_the_facade_may_take_as_long_as_is_said(
         return ["sleep", "60"]
 
     monkeypatch.setattr(front, "_command", command)
-    processes.start(target.place.folder, READ_MODEL, ["sleep", "60"])
+    processes.start(target.files.folder, READ_MODEL, ["sleep", "60"])
     try:
         with pytest.raises(Failure, match=r"not ready after 0\.3 s \(--timeout"):
             front._served(target, Front(None, 0.3))
         assert asked[0][-2:] == ("--timeout", "0.3")
     finally:
-        processes.stop(target.place.folder, FACADE)
-        processes.stop(target.place.folder, READ_MODEL)
+        processes.stop(target.files.folder, FACADE)
+        processes.stop(target.files.folder, READ_MODEL)
 
 
 def test_the_port_that_the_environment_names(
@@ -263,7 +263,7 @@ def test_a_port_that_is_taken_is_found_before_anything_starts(
 def interrupted(target: Target) -> None:
     """Start a pipeline, and be interrupted."""
     with undone_if_interrupted(target, Phases()):
-        processes.start(target.place.folder, PIPELINE, ["sleep", "60"])
+        processes.start(target.files.folder, PIPELINE, ["sleep", "60"])
         raise KeyboardInterrupt
 
 
@@ -271,7 +271,7 @@ def test_an_interrupted_start_ends_what_it_has_started_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = find_target(DatabaseOptions("bank", tmp_path, "127.0.0.1:1"))
-    folder = target.place.folder
+    folder = target.files.folder
     processes.start(folder, READ_MODEL, ["sleep", "60"])
     try:
         with pytest.raises(typer.Exit) as ended:
@@ -292,7 +292,7 @@ def test_whatever_starts_a_broker_ends_it_when_it_is_interrupted(
     """The process stands for any that the command starts: a broker, a pipeline."""
 
     def start(target: Target, *_: object) -> None:
-        processes.start(target.place.folder, PIPELINE, ["sleep", "60"])
+        processes.start(target.files.folder, PIPELINE, ["sleep", "60"])
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sys.modules[up.__module__], "start_broker", start)
@@ -323,7 +323,7 @@ def test_the_copy_for_kafka_connect_runs_where_there_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = find_target(DatabaseOptions("bank", tmp_path, "127.0.0.1:1"))
-    folder = target.place.folder
+    folder = target.files.folder
     monkeypatch.setattr(front, "_command", lambda *_: ["sleep", "60"])
     for topics in ([], ["bank.connect"]):
         monkeypatch.setattr(creation, "existing", lambda *_, found=topics: found)
@@ -346,7 +346,7 @@ def test_where_a_facade_serves_is_known_from_its_first_moment(
     port = free_port()
     with pytest.raises(KeyboardInterrupt):
         front._served(target, front.Front(port, 1.0))
-    assert target.place.facade_url() == f"http://127.0.0.1:{port}"
+    assert target.files.facade_url() == f"http://127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize("small", [True, False])

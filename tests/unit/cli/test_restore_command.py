@@ -114,7 +114,7 @@ def test_two_at_once_do_not_write_into_one_log(tmp_path: Path) -> None:
     """Each would find its records at other offsets, and the name could not be used any more."""
     new = target(tmp_path)
     with (
-        lock_at_once(new.place.folder / "restore.lock", BackupError("free")),
+        lock_at_once(new.files.folder / "restore.lock", BackupError("free")),
         pytest.raises(BackupError, match="another `restore` or `fork` writes to bank"),
     ):
         restore.fill(new, MANIFEST, None, None, [])
@@ -128,7 +128,7 @@ def test_shards_are_not_changed_while_a_standby_leads_or_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would lose its feedback, and go on with the old number."""
-    place = target(tmp_path).place
+    place = target(tmp_path).files
     place.write_record(DatabaseRecord(database="bank", shards=1, partitions=1))
     file = place.status_file_of("two")
     file.parent.mkdir(parents=True)
@@ -150,7 +150,7 @@ def test_a_backup_of_a_database_that_was_made_elsewhere_has_its_shards(
     found = {NAMES.feedback: topic(NAMES.feedback, 0, 0, 0)}
     monkeypatch.setattr(kafka, "describe", lambda *_: found)
     assert backup_options._shards(target(tmp_path)) == 3
-    target(tmp_path).place.write_record(DatabaseRecord(database="bank", shards=2, partitions=1))
+    target(tmp_path).files.write_record(DatabaseRecord(database="bank", shards=2, partitions=1))
     assert backup_options._shards(target(tmp_path)) == 2
 
 

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.about import About
-from streamydb.facade.life import Evidence
+from streamydb.facade.explanation import Evidence
 from streamydb.facade.ports import LogPosition, NoResult
 from streamydb.records import Result
 from streamydb.testing.in_process import InProcess, scenario, until

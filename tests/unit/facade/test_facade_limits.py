@@ -199,11 +199,11 @@ def test_a_limiter_counts(steps: list[tuple[str, bool]]) -> None:
 def test_a_budget_is_given_back() -> None:
     budget = Budget(10)
     with budget.reserve() as one:
-        one.grow(6)
+        one(6)
         with budget.reserve() as two:
-            two.grow(4)
+            two(4)
             with pytest.raises(ProblemError):
-                two.grow(1)
+                two(1)
             assert budget.held == 10
         assert budget.held == 6
     assert budget.held == 0

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.conditions import conditions_of
-from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
+from streamydb.facade.cursors import ListCursor, decode_cursor, encode_cursor
 from streamydb.facade.headers import declared_bytes, idempotency_key, preference
-from streamydb.facade.ports import LogPosition, ReadModel
+from streamydb.facade.ports import LogPosition, ServedModel
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.request_target import key_of, split_path, text_of
 from streamydb.facade.writes import location
 from streamydb.limits import KEY_BYTES_MAX
-from streamydb.read_model import ReadModel as StoredModel
+from streamydb.read_model import ReadModel
 from streamydb.testing.in_process import InProcess, scenario
 from streamydb.testing.memory import MemoryDatabase
 from tests.support.served import serving
@@ -44,17 +44,17 @@ def outcome(function: Any, *arguments: Any) -> Any:
 def test_cursors_are_read_as_they_were_written(
     at: int, prefix: str, start: str | None, end: str | None, after: str
 ) -> None:
-    cursor = Cursor(at, prefix, start, end, after)
+    cursor = ListCursor(at, prefix, start, end, after)
     text = encode_cursor(cursor)
-    assert decode_cursor(text, Cursor, "a list") == cursor
+    assert decode_cursor(text, ListCursor, "a list") == cursor
     assert text.isascii()
     assert text.replace("-", "").replace("_", "").isalnum()
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_a_cursor_or_a_problem(text: str) -> None:
-    found = outcome(decode_cursor, text, Cursor, "a list")
-    assert isinstance(found, Cursor) or found.problem.slug == "invalid-parameter"
+    found = outcome(decode_cursor, text, ListCursor, "a list")
+    assert isinstance(found, ListCursor) or found.problem.slug == "invalid-parameter"
 
 
 @given(TEXTS.filter(bool), st.integers(0, 9), st.integers(0, 2**40))
@@ -73,7 +73,7 @@ def test_a_location_is_one_safe_line_and_leads_back(
 
 def test_the_longest_cursor_fits_in_an_address() -> None:
     worst = "\x01" * KEY_BYTES_MAX
-    text = encode_cursor(Cursor(2**63 - 1, worst, worst, worst, worst))
+    text = encode_cursor(ListCursor(2**63 - 1, worst, worst, worst, worst))
     assert len(text) < FacadeSettings().target_bytes_max / 2
 
 
@@ -136,10 +136,10 @@ def test_idempotency_keys_are_plain_or_quoted() -> None:
 
 
 def test_the_stored_read_model_is_one_that_the_facade_reads() -> None:
-    def fits(model: StoredModel) -> ReadModel:
+    def fits(model: ReadModel) -> ServedModel:
         return model  # mypy compares the two interfaces
 
-    assert fits.__annotations__ == {"model": "StoredModel", "return": "ReadModel"}
+    assert fits.__annotations__ == {"model": "ReadModel", "return": "ServedModel"}
 
 
 @contextmanager

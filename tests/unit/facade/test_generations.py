@@ -17,7 +17,7 @@ import pytest
 
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.about import About
-from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
+from streamydb.facade.cursors import ListCursor, decode_cursor, encode_cursor
 from streamydb.facade.openapi import ANYWHERE
 from streamydb.facade.stream_pages import StreamPosition
 from streamydb.records.generation import FIRST, GENERATION, generation_of
@@ -254,7 +254,7 @@ async def test_the_first_generation_is_left_out_of_tags_and_cursors() -> None:
         got = await client.request("GET", "/v1/kv/a")
         assert (got.headers["etag"], got.headers[HEADER.lower()]) == ('"2"', "0")
         page = (await client.request("GET", "/v1/kv?limit=1")).json()
-        assert decode_cursor(page["cursor"], Cursor, "a list").at == 2
+        assert decode_cursor(page["cursor"], ListCursor, "a list").at == 2
         assert "." not in page["cursor"]
 
 

@@ -16,8 +16,8 @@ from msgspec import structs
 
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.about import About
-from streamydb.facade.life import Evidence
-from streamydb.facade.life.evidence import FeedbackPlan, PlanMember
+from streamydb.facade.explanation import Evidence
+from streamydb.facade.explanation.evidence import FeedbackPlan, PlanMember
 from streamydb.records import Result, Transaction, decode
 from streamydb.records.emission import Emitted
 from streamydb.records.transaction_schema import transaction

@@ -15,11 +15,11 @@ from streamydb.cli.explain import lines
 from streamydb.facade import create_app
 from streamydb.facade.about import About
 from streamydb.facade.auth import Caller
-from streamydb.facade.life import Evidence, explain, visible_history
-from streamydb.facade.life import kafka as collecting
-from streamydb.facade.life.evidence import PlanMember
-from streamydb.facade.life.group import KEYS_SHOWN, MEMBERS_SHOWN, group_of
-from streamydb.facade.life.kafka import collect
+from streamydb.facade.explanation import Evidence, explain, visible_history
+from streamydb.facade.explanation import kafka as collecting
+from streamydb.facade.explanation.evidence import PlanMember
+from streamydb.facade.explanation.group import KEYS_SHOWN, MEMBERS_SHOWN, group_of
+from streamydb.facade.explanation.kafka import collect
 from streamydb.records import Marker, Result, Transaction, decode, encode_marker
 from streamydb.testing.in_process import InProcess, scenario, until
 from streamydb.testing.memory import MemoryDatabase

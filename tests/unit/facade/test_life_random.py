@@ -12,15 +12,15 @@ import pytest
 
 from simulator.procedures import MODULES
 from simulator.ranges import Ranges
-from streamydb.columns.interning import intern
-from streamydb.columns.table import starts_of
-from streamydb.facade.life.evidence import PlanMember
-from streamydb.facade.life.group import group_of
+from streamydb.facade.explanation.evidence import PlanMember
+from streamydb.facade.explanation.group import group_of
+from streamydb.frames.interning import intern
+from streamydb.frames.table import starts_of
 from streamydb.parser.compile import compile_records
 from streamydb.planner.conflicts import _components, earlier_with_same_id
 from streamydb.planner.ranges import links_of, ranges_of
 from streamydb.records import Change, Transaction, decode, decode_change
-from streamydb.sorter.declarations import reading_constraints
+from streamydb.sorter.core import reading_constraints
 from streamydb.verify.oracle.order import released
 from streamydb.verify.oracle.steps import holds
 from tests.support.lives import Bank

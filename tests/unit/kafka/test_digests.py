@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamydb.columns.digest import StateDigest, Teller
+from streamydb.frames.digest import StateDigest, Teller
 from streamydb.kafka import digests
 from streamydb.kafka.digests import ToldDigest, beside, last_digests
 from tests.support.memory_kafka import CONNECTION, MemoryKafka

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.admin import TopicDescription
 from streamydb.kafka.foundation import FoundingFacts, merged
 from streamydb.pipeline.record import of_terms, settled

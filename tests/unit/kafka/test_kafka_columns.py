@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from streamydb.columns.addresses import SPARE_BYTES
 from streamydb.errors import ConfigurationError
+from streamydb.frames.addresses import SPARE_BYTES
 from streamydb.kafka import librdkafka
 from streamydb.kafka.clients import CHANGES, PARTITION_EOF, column_reader
 from streamydb.kafka.columns import OneRecord, RecordColumns

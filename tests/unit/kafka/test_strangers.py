@@ -28,8 +28,7 @@ from streamydb.records import (
 )
 from streamydb.records.begins import EVERYWHERE
 from streamydb.records.emission import is_strange_emission
-from streamydb.records.ruling_records import Adopted, encode_ruling, is_strange_ruling
-from streamydb.records.rulings import Fault, ruling_of
+from streamydb.records.rulings import Adopted, Fault, encode_ruling, is_strange_ruling, ruling_of
 from tests.support.memory_kafka import CONNECTION, MemoryKafka
 from tests.support.strange import LATER, STRANGE
 

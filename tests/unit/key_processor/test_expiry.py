@@ -13,13 +13,13 @@ from simulator.cluster import Cluster
 from simulator.judge import SeedOutcome, judge
 from simulator.log import SimulatedLog
 from streamydb import limits
-from streamydb.columns.blobs import Position
-from streamydb.columns.messages import Grant, KeyRemovals
-from streamydb.columns.plans import Life
-from streamydb.columns.readers import TO_EXECUTOR
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.value_rows import ChangeRows
 from streamydb.errors import InvariantViolation
+from streamydb.frames.blobs import Position
+from streamydb.frames.messages import Grant, KeyRemovals
+from streamydb.frames.plans import Life
+from streamydb.frames.readers import TO_EXECUTOR
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.value_rows import ChangeRows
 from streamydb.key_processor import expiry, values
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.txn_processor import outputs as o

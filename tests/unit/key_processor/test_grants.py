@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 from streamydb import limits
-from streamydb.columns import program as p
-from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
-from streamydb.columns.hashing import ID_SEED, KEY_SEED, hash_ragged
-from streamydb.columns.program import (
+from streamydb.frames import program as p
+from streamydb.frames.grant_rows import GrantedTransactions, SlotRows
+from streamydb.frames.hashing import ID_SEED, KEY_SEED, hash_ragged
+from streamydb.frames.program import (
     NOT_A_DUPLICATE,
     PLAN_DUPLICATE,
     REUSED,
     TOO_LATE,
     WINDOW_DUPLICATE,
 )
-from streamydb.columns.record_rows import ReleasedRecords
-from streamydb.columns.table import Ragged
-from streamydb.columns.value_rows import Verdicts, WrittenValues
+from streamydb.frames.record_rows import ReleasedRecords
+from streamydb.frames.table import Ragged
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.grants import Granter, Grants, in_blocks
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
@@ -32,8 +32,7 @@ from streamydb.parser import builder
 from streamydb.parser.core import parse_transactions
 from streamydb.planner import conflicts
 from streamydb.planner.conflicts import earlier_with_same_id, plan_transactions
-from streamydb.planner.core import PlannedRecords, Planner
-from streamydb.planner.last_plan import LastPlan
+from streamydb.planner.core import LastPlan, PlannedRecords, Planner
 from streamydb.planner.plan import Plan
 from tests.support.opened import opened
 

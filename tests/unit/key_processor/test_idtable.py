@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamydb.key_processor.id_rows import UsedIds
-from streamydb.key_processor.idtable import (
+from streamydb.key_processor.id_rows import (
     FIRST_CAPACITY,
     IdTables,
+    UsedIds,
     capacity_of,
     entries_of,
     insert,

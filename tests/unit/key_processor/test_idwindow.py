@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 import pytest
 
-from streamydb.columns.value_rows import Verdicts
+from streamydb.frames.value_rows import Verdicts
 from streamydb.key_processor import idwindow
 from streamydb.key_processor.id_rows import UsedIds
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from streamydb.columns.blobs import Blob
-from streamydb.columns.grant_rows import GrantedTransactions, SlotRows
-from streamydb.columns.messages import Feedback, Token
-from streamydb.columns.plans import OpenPlan
-from streamydb.columns.record_rows import TimedRecords
-from streamydb.columns.table import ChildRows, Ragged
-from streamydb.columns.value_rows import Verdicts, WrittenValues
 from streamydb.errors import InvariantViolation
+from streamydb.frames.blobs import Blob
+from streamydb.frames.grant_rows import GrantedTransactions, SlotRows
+from streamydb.frames.messages import Feedback, Token
+from streamydb.frames.plans import OpenPlan
+from streamydb.frames.record_rows import TimedRecords
+from streamydb.frames.table import ChildRows, Ragged
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor import checks
 from streamydb.key_processor.value_store import FileOrder
 from streamydb.limits import SHARDS_MAX

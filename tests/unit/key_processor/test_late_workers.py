@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from streamydb.columns import program as p
-from streamydb.columns.table import Ragged
-from streamydb.columns.value_rows import WrittenValues
+from streamydb.frames import program as p
+from streamydb.frames.table import Ragged
+from streamydb.frames.value_rows import WrittenValues
 from streamydb.key_processor.id_rows import UsedIds
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs

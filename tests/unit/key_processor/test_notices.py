@@ -12,8 +12,8 @@ from simulator.cluster import Cluster
 from simulator.judge import SeedOutcome, judge
 from simulator.log import SimulatedLog
 from streamydb import limits
-from streamydb.columns.plans import Life, PlanShape
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.plans import Life, PlanShape
+from streamydb.frames.shards import ShardConfig
 
 BOUND, SIZE = 100_000, 20_000
 

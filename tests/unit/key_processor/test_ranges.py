@@ -14,7 +14,7 @@ from simulator.judge import SeedOutcome, judge
 from simulator.log import SimulatedLog
 from simulator.procedures import MODULES
 from streamydb import limits
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.shards import ShardConfig
 from streamydb.procedures.modules import compile_module
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.order import LogRecord

@@ -12,10 +12,10 @@ from simulator.cluster import Cluster
 from simulator.judge import SeedOutcome, judge
 from simulator.log import SimulatedLog
 from streamydb import limits
-from streamydb.columns.messages import KnownResults
-from streamydb.columns.plans import Life, PlanShape
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.value_rows import Verdicts
+from streamydb.frames.messages import KnownResults
+from streamydb.frames.plans import Life, PlanShape
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.value_rows import Verdicts
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from streamydb.backup.pieces import Piece, advance
-from streamydb.columns.plans import Life
-from streamydb.columns.record_rows import LastRead
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
+from streamydb.frames.plans import Life
+from streamydb.frames.record_rows import LastRead
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.table import Ragged
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.locking.state import SingleMeta
@@ -20,8 +20,7 @@ from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryVa
 from streamydb.key_processor.state import ShardState, load
 from streamydb.parser.core import parse_transactions
 from streamydb.parser.last_reads import last_reads, mark_of
-from streamydb.sorter.log_end import LogEnd
-from streamydb.sorter.state import PartitionState
+from streamydb.sorter.state import LogEnd, PartitionState
 
 
 def test_the_highest_offset_of_each_partition_counts() -> None:

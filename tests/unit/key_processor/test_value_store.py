@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamydb.columns import program as p
-from streamydb.columns.scans import HEAD_BYTES, Scan, end_name, key_named
-from streamydb.columns.table import Ragged
-from streamydb.columns.value_rows import WrittenValues
+from streamydb.frames import program as p
+from streamydb.frames.blobs import HEAD_BYTES, KeyScan, end_name, key_named
+from streamydb.frames.table import Ragged
+from streamydb.frames.value_rows import WrittenValues
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.key_processor.value_store import (
     INT_ITEM,
@@ -171,17 +171,17 @@ def test_a_range_is_scanned_in_order(reopened: Callable[[], ValueStore]) -> None
     puts = [(key, b"h" * HEAD_BYTES + key) for key in (b"b", b"a/1", b"a/2", b"a/\xc3\xa9", b"a0")]
     assert store.apply((0, ""), (1, "one"), puts, [])
     again, at = reopened(), (1, "one")
-    assert again.scan((0, ""), Scan(b"a", b"b", (), 9, 99)) is None
+    assert again.scan((0, ""), KeyScan(b"a", b"b", (), 9, 99)) is None
     keys = [b"a/1", b"a/2", b"a/\xc3\xa9"]
-    assert again.scan(at, Scan(b"a/", b"a0", (), 9, 99)) == sorted(puts)[:3]
-    assert [key for key, _ in again.scan(at, Scan(b"a/", b"a0", {b"a/2"}, 9, 99)) or ()] == [
+    assert again.scan(at, KeyScan(b"a/", b"a0", (), 9, 99)) == sorted(puts)[:3]
+    assert [key for key, _ in again.scan(at, KeyScan(b"a/", b"a0", {b"a/2"}, 9, 99)) or ()] == [
         keys[0],
         keys[2],
     ]
-    assert again.scan(at, Scan(b"a", b"z", (), 2, 99)) == sorted(puts)[:2]
-    assert again.scan(at, Scan(b"c", b"a", (), 2, 99)) == []
-    assert again.scan(at, Scan(b"zz", b"zzz", (), 2, 99)) == []
-    few = again.scan(at, Scan(b"a/", b"a0", (), 9, 6)) or []
+    assert again.scan(at, KeyScan(b"a", b"z", (), 2, 99)) == sorted(puts)[:2]
+    assert again.scan(at, KeyScan(b"c", b"a", (), 2, 99)) == []
+    assert again.scan(at, KeyScan(b"zz", b"zzz", (), 2, 99)) == []
+    few = again.scan(at, KeyScan(b"a/", b"a0", (), 9, 6)) or []
     assert [len(item) - HEAD_BYTES for _, item in few] == [3, 0, 0]
-    none = again.scan(at, Scan(b"a/", b"a0", (), 9, -1)) or []
+    none = again.scan(at, KeyScan(b"a/", b"a0", (), 9, -1)) or []
     assert [(key, len(item)) for key, item in none] == [(key, HEAD_BYTES) for key in keys]

@@ -17,14 +17,14 @@ from simulator.cluster import Cluster
 from simulator.judge import SeedOutcome, judge
 from simulator.log import SimulatedLog
 from streamydb import limits
-from streamydb.columns import program as p
-from streamydb.columns.hashing import KEY_SEED, hash_ragged
-from streamydb.columns.plans import Life, PlanShape
-from streamydb.columns.readers import TO_SHARD, ToExecutor
-from streamydb.columns.shards import ShardConfig
-from streamydb.columns.sizes import Sizes, SizesState, class_of, tells, tells_of
-from streamydb.columns.table import Ragged, starts_of
-from streamydb.columns.value_rows import ResultRows, WrittenValues
+from streamydb.frames import program as p
+from streamydb.frames.hashing import KEY_SEED, hash_ragged
+from streamydb.frames.plans import Life, PlanShape
+from streamydb.frames.readers import TO_SHARD, ToExecutor
+from streamydb.frames.shards import ShardConfig
+from streamydb.frames.sizes import Sizes, SizesState, class_of, tells, tells_of
+from streamydb.frames.table import Ragged, starts_of
+from streamydb.frames.value_rows import ResultRows, WrittenValues
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.idwindow import IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
@@ -99,9 +99,9 @@ class Database:
         tables.close()
         self.granted.append([len(each.block()) for each in grants])
         for item in self.outputs(grants):
-            if isinstance(item, o.Rows) and isinstance(item.table, ResultRows):
+            if isinstance(item, o.OutputRows) and isinstance(item.table, ResultRows):
                 self.results += [json.loads(r) for r in format_results(item.table).tolist()]
-            elif isinstance(item, o.Told):
+            elif isinstance(item, o.ShardMessage):
                 self.feedback.append(item.message.block())
         self.peak = max(self.peak, tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
@@ -156,7 +156,7 @@ def test_large_reads_and_changes_are_formatted_in_blocks(tmp_path: Path) -> None
 
     def outputs(grants: list[ToExecutor]) -> Iterator[o.Output]:
         for item in TransactionProcessor(db.config, 1, 1).step(grants):
-            if isinstance(item, o.Rows):
+            if isinstance(item, o.OutputRows):
                 sizes.append(len(o.formatted(item, "db").values.data))
             yield item
 

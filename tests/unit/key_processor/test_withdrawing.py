@@ -11,15 +11,15 @@ import pytest
 from simulator.cluster import Cluster
 from simulator.judge import SeedOutcome, judge
 from simulator.log import SimulatedLog
-from streamydb.columns.plans import Life, PlanShape
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.plans import Life, PlanShape
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.withdrawals import Withdrawals
 from streamydb.limits import PLAN_RECORDS_MAX
 from streamydb.planner.core import Pace
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import execute_grants
 from streamydb.txn_processor.outcome import ExecutionOutcome as Executed
-from streamydb.txn_processor.outcome import Most
+from streamydb.txn_processor.outcome import OutputBudget
 
 BOUND, SIZE = 100_000, 4_000
 
@@ -149,11 +149,11 @@ def test_what_a_plan_makes_counts_again_where_the_kernel_tells_it(
 
 
 def test_how_much_fits() -> None:
-    most = Most(first=10, bytes=100)
+    most = OutputBudget(first=10, bytes=100)
     assert most.fits(100, 15) == 0
     assert most.fits(101, 15) == 5
     assert most.fits(101, 10) == 0, "at least one"
-    assert Most(first=10).fits(1 << 60, 15) == 0
+    assert OutputBudget(first=10).fits(1 << 60, 15) == 0
     assert Pace(0, 0, 100).after(9, 9) == 0
     assert Pace(20, 51, 100).after(9, 9) == 20
     assert Pace(20, 50, 100).after(9, 9) == 80

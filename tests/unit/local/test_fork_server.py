@@ -126,7 +126,7 @@ def test_a_program_whose_record_cannot_be_written_does_not_run(
     def full(*_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(processes, "_write", full)
+    monkeypatch.setattr(processes, "write_whole", full)
     before = {process.pid for process in psutil.process_iter()}
     with ForkServer([]) as forks, pytest.raises(OSError, match="no space"):
         processes.start(folder, "forked", command(), {}, forks)

@@ -13,7 +13,7 @@ from streamydb.local import own_process
 from streamydb.local.own_process import compiles, renew
 
 KERNEL = """
-from streamydb.columns.jit import kernel
+from streamydb.frames.jit import kernel
 
 @kernel
 def twice(number):

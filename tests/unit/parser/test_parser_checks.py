@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from streamydb.columns.record_rows import CompiledRecords
-from streamydb.columns.table import ChildRows
+from streamydb.frames.record_rows import CompiledRecords
+from streamydb.frames.table import ChildRows
 from streamydb.parser import checks
 from tests.support.seams import Damage, must_fire
 

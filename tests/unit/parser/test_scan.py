@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from simulator.workload import Deadlines, Workload
-from streamydb.columns.record_rows import CompiledRecords
-from streamydb.columns.table import Ragged, Texts
+from streamydb.frames.record_rows import CompiledRecords
+from streamydb.frames.table import Ragged, Texts
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from streamydb.parser import compile as compiler
 from streamydb.parser import scan as scanner

@@ -52,8 +52,8 @@ def test_spark_gets_workers_whatever_is_killed(
             assert loaded in (started_early.pid, sparks.process.pid) or victim.wait(60) == -9
     with asked() as again:
         last = again.worker()
-        loaded = again.process if victim is early._process else started_early
-        assert again.origin(last) == loaded.pid
+        loader = again.process if victim is early._process else started_early
+        assert again.origin(last) == loader.pid
         assert "Traceback" not in again.end() + capfd.readouterr().err
     leave(early)
     wait_for(lambda: gone(last) and gone(started_early), "the end of all", 30)

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from streamydb.columns.encoding import unpack
-from streamydb.columns.plans import Life
-from streamydb.columns.readers import TO_SHARD
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.encoding import unpack
+from streamydb.frames.plans import Life
+from streamydb.frames.readers import TO_SHARD
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.parser.core import parse_transactions

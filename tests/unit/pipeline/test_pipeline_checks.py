@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from streamydb.columns.invariants import HANDED_IN, Seam
-from streamydb.columns.table import Ragged
 from streamydb.errors import InvariantViolation
+from streamydb.frames.invariants import HANDED_IN, Seam
+from streamydb.frames.table import Ragged
 from streamydb.pipeline import arrow_batches
 from streamydb.pipeline.run import explain
 from streamydb.records.rulings import STOPPING, faults_in
-from streamydb.txn_processor.outputs import Records
+from streamydb.txn_processor.outputs import OutputRecords
 
 
 def test_a_block_that_went_astray_stops_the_batch() -> None:
@@ -24,7 +24,7 @@ def test_a_block_that_went_astray_stops_the_batch() -> None:
 
 
 def test_keys_without_values_stop_the_batch() -> None:
-    records = Records(0, Ragged.of([b"a", b"b"]), Ragged.of([b"1", b"2"]))
+    records = OutputRecords(0, Ragged.of([b"a", b"b"]), Ragged.of([b"1", b"2"]))
     assert arrow_batches.paired(records) is records
     records.values = records.values.part(0, 1)
     with pytest.raises(InvariantViolation, match="pipeline hands on records"):
@@ -35,7 +35,9 @@ def test_more_texts_than_a_batch_may_have_stop_the_batch() -> None:
     """Arrow would tell the end of the last one as a negative number."""
     most = (1 << 31) - 1
     ends = [0, most - 10, most]
-    records = Records(0, Ragged.of([b"a", b"b"]), Ragged(np.empty(0, np.uint8), np.array(ends)))
+    records = OutputRecords(
+        0, Ragged.of([b"a", b"b"]), Ragged(np.empty(0, np.uint8), np.array(ends))
+    )
     assert arrow_batches.paired(records) is records
     records.values.offsets[-1] += 1
     with pytest.raises(InvariantViolation, match=r"at most 2 GiB .*bytes 2147483648"):

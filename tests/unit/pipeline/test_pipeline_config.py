@@ -7,10 +7,10 @@ from typing import NoReturn
 
 import pytest
 
-from streamydb.columns.encoding import pack
-from streamydb.columns.protocol import FORMAT
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, InvariantViolation
+from streamydb.frames.encoding import pack
+from streamydb.frames.protocol import FORMAT
+from streamydb.frames.shards import ShardConfig
 from streamydb.limits import PLAN_RECORDS_MAX
 from streamydb.parser.core import parse_feedback
 from streamydb.pipeline import __main__ as command

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from streamydb.backup.start import Beginning
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.pipeline import background
 from streamydb.pipeline.background import KEPT_MS, FeedbackKeeper

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from streamydb.backup.start import Beginning
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.parser.last_reads import mark_of
 from streamydb.pipeline.preparation import resume
-from streamydb.sorter.log_end import LogEnd
+from streamydb.sorter.state import LogEnd
 from tests.support.checkpoints import SparkQuery, with_sums, written_to
 from tests.support.memory_kafka import CONNECTION, MemoryKafka, Partition, Record
 

@@ -12,9 +12,9 @@ import pytest
 from simulator import run_seed
 from streamydb import records
 from streamydb.backup.folder import BackupFolder
-from streamydb.columns import program as p
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation, RecordError
+from streamydb.frames import program as p
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.parser.compile import compile_records
@@ -25,15 +25,19 @@ from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import ElectionMember
 from streamydb.pipeline.standby.position import SetRole
 from streamydb.records.control import LeaderClaim
-from streamydb.records.ruling_records import Adopted, Fence, Ruling, decode_ruling, encode_ruling
 from streamydb.records.rulings import (
+    Adopted,
     Book,
     Fault,
+    Fence,
     ReadBefore,
+    Ruling,
     Rulings,
     Suspects,
     TooLate,
     UnruledFaults,
+    decode_ruling,
+    encode_ruling,
     faults_in,
     require_ruled,
     require_unread,

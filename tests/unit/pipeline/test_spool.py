@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamydb.columns.encoding import Part, pack
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.encoding import Part, pack
+from streamydb.frames.shards import ShardConfig
 from streamydb.parser.core import parse_transactions
 from streamydb.pipeline import spool
 from streamydb.pipeline.spool import NO_SPOOL, Spool, SpoolError

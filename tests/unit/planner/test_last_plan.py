@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from streamydb.columns import program as p
-from streamydb.columns.hashing import hash_ragged
-from streamydb.columns.record_rows import RecordKeys, RecordRanges, TimedRecords
-from streamydb.columns.table import Array, ChildRows, Ragged
+from streamydb.frames import program as p
+from streamydb.frames.hashing import hash_ragged
+from streamydb.frames.record_rows import RecordKeys, RecordRanges, TimedRecords
+from streamydb.frames.table import Array, ChildRows, Ragged
 from streamydb.planner.conflicts import earlier_with_same_id, plan_transactions
-from streamydb.planner.last_plan import LastPlan, Planned
+from streamydb.planner.core import LastPlan, Planned
 from tests.support.opened import to_plan
 
 

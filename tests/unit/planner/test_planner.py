@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from simulator.workload import Workload
 from streamydb import records as r
-from streamydb.columns import program as p
-from streamydb.columns.hashing import hash_ragged
-from streamydb.columns.interning import intern
-from streamydb.columns.record_rows import CompiledRecords, RecordKeys, RecordRanges, TimedRecords
-from streamydb.columns.table import ChildRows, Ragged, starts_of
+from streamydb.frames import program as p
+from streamydb.frames.hashing import hash_ragged
+from streamydb.frames.interning import intern
+from streamydb.frames.record_rows import CompiledRecords, RecordKeys, RecordRanges, TimedRecords
+from streamydb.frames.table import ChildRows, Ragged, starts_of
 from streamydb.parser.compile import compile_records
 from streamydb.parser.core import parse_transactions
 from streamydb.planner import conflicts

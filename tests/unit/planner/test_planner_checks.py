@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamydb.columns.record_rows import TimedRecords
+from streamydb.frames.record_rows import TimedRecords
 from streamydb.planner import checks
 from streamydb.planner.plan import Plan
 from tests.support.seams import Damage, must_fire

@@ -329,7 +329,7 @@ def test_the_bounds_are_exact() -> None:
 def test_a_text_that_no_budget_allows_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Integers of 4,000 bits need hundreds of characters each, and only texts cost by length."""
     assert returned(evaluate("return len(repr([2 ** 4000, {'a': -2 ** 999}]))")) == 1518
-    monkeypatch.setattr("streamydb.procedures.text_meter.pinned_repr", None)
+    monkeypatch.setattr("streamydb.procedures.texts.pinned_repr", None)
     called = evaluate("return len(repr([{'a': 2 ** 4000}] * 50000))")
     assert (called.code, called.reason) == ("budget-exceeded", "steps")
 

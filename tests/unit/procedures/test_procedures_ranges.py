@@ -13,7 +13,7 @@ from streamydb.facade.payloads import authorise
 from streamydb.facade.problems import ProblemError
 from streamydb.procedures.core import declared_keys
 from streamydb.procedures.declare import DeclaredKeys, range_of
-from streamydb.procedures.scans import DeclaredRanges, named_bounds
+from streamydb.procedures.view import DeclaredRanges, named_bounds
 from streamydb.records import Rejection, Transaction, decode
 from streamydb.records.ranges import Range
 from tests.support.procedures import call, module_of, returned

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamydb.procedures.searches import SEARCHES
+from streamydb.procedures.texts import SEARCHES
 from tests.support.procedures import evaluate, returned
 
 PIECES = st.sampled_from(["a", "b", "aab", "aa" * 40, "b" * 70, "ab" * 33, "\u00e9", "\U0001f600"])

@@ -14,9 +14,9 @@ from bench.step_cases import CASES, PLAIN, Case
 from bench.steps import called, module_of
 from streamydb.procedures.builtins import FUNCTIONS
 from streamydb.procedures.checker import _ALLOWED, _REASONS
+from streamydb.procedures.meter import steps_of_find, steps_of_search
 from streamydb.procedures.methods import METHODS
 from streamydb.procedures.namespaces import MATH
-from streamydb.procedures.work import steps_of_find, steps_of_search
 from tests.support.procedures import evaluate, returned
 
 WORK_PER_STEP = 2_048

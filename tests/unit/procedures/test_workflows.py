@@ -13,11 +13,11 @@ from streamydb.errors import RecordError
 from streamydb.facade.payloads import parse
 from streamydb.facade.problems import ProblemError
 from streamydb.kafka.streams import StreamOrder
+from streamydb.procedures.call_flow import SlidingWindow
 from streamydb.procedures.core import declared_keys
 from streamydb.procedures.declare import DeclaredKeys
 from streamydb.procedures.graph import Window
 from streamydb.procedures.modules import ModuleRefused, compile_module
-from streamydb.procedures.windows import SlidingWindow
 from streamydb.records import schemas
 from streamydb.records.rulings import Fault, Rulings
 from streamydb.txn_processor import interpreter

@@ -7,7 +7,7 @@ import math
 import pytest
 from msgspec import Raw
 
-from streamydb.columns.addresses import bytes_at
+from streamydb.frames.addresses import bytes_at
 from streamydb.kafka.columns import OneRecord, RecordColumns
 from streamydb.read_model.core import (
     PartitionProgress,

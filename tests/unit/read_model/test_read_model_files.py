@@ -32,7 +32,7 @@ from streamydb.read_model import (
     service,
     store,
 )
-from streamydb.read_model.copies import drafted
+from streamydb.read_model.load import drafted
 from streamydb.settings import Settings
 from tests.support.memory_topic import MemorySource, MemoryTopic
 from tests.support.read_model import follow, resolve, write

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw, UnsetType
 
-from streamydb.columns.addresses import SPARE_BYTES, bytes_at
-from streamydb.columns.table import Ragged
 from streamydb.errors import RecordError
+from streamydb.frames.addresses import SPARE_BYTES, bytes_at
+from streamydb.frames.table import Ragged
 from streamydb.read_model.core import single_change
 from streamydb.read_model.recognise import UNRECOGNISED, recognised
 from streamydb.read_model.rows import row_bytes, unpack_row

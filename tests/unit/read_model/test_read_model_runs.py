@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from streamydb.columns.table import Bytes
+from streamydb.frames.table import Bytes
 from streamydb.read_model import runs as module
 from streamydb.read_model.lookup import (
     NONE,

@@ -247,7 +247,7 @@ WHERE: Final = {
     "streamydb/records/change.py": "describes it",
     "streamydb/read_model/recognise.py": "reads past it: a store keeps one row for (key, seq)",
     "streamydb/kafka/positions.py": "tells removals from writes; drops nothing",
-    "streamydb/facade/life/kafka.py": "names changes with `change_name`; leaves removals out",
+    "streamydb/facade/explanation/kafka.py": "names changes with `change_name`; omits removals",
     "streamydb/facade/feed.py": "by_the_feed",
     "streamydb/spark/rows.py": "by_dataframes",
     "streamydb/client/watch_core.py": "by_a_client",

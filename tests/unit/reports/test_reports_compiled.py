@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
-from streamydb.columns.json_writer import put_number
+from streamydb.frames.json_writer import put_number
 
 
 @njit

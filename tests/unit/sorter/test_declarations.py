@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamydb.columns.record_rows import TimedRecords
+from streamydb.frames.record_rows import TimedRecords
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.state import SorterState

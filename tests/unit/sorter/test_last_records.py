@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from streamydb.columns.protocol import BlockReader
-from streamydb.columns.record_messages import LogRecords
-from streamydb.columns.record_rows import CompiledRecords
+from streamydb.frames.protocol import BlockReader
+from streamydb.frames.record_messages import LogRecords
+from streamydb.frames.record_rows import CompiledRecords
 from streamydb.parser.compile import compile_records
 from streamydb.parser.core import parse_transactions
 from streamydb.sorter.last_records import LastRecords

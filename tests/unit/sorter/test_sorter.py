@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamydb.columns.record_rows import CompiledRecords
 from streamydb.errors import InvariantViolation
+from streamydb.frames.record_rows import CompiledRecords
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.parser.compile import compile_records
 from streamydb.sorter.core import KeyedEventTimeSorter

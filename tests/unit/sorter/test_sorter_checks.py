@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from streamydb.columns.record_rows import CompiledRecords, TimedRecords
-from streamydb.columns.table import ChildRows, Ragged
+from streamydb.frames.record_rows import CompiledRecords, TimedRecords
+from streamydb.frames.table import ChildRows, Ragged
 from streamydb.sorter import checks
 from tests.support.seams import Damage, must_fire
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamydb.columns import hashing
+from streamydb.frames import hashing
 from tests.support.tracing import ModuleRecorder
 from tools import proof
 from tools.functions import Function, called, functions
@@ -54,26 +54,26 @@ def test_what_is_gone_does_not_survive_a_recording(empty: Path) -> None:
     shown = {"functions": ["hash_bytes", "hash_gone"], "tests": tests}
     gone = {"functions": ["hash_gone"], "tests": [THIS]}
     empty.write_text(json.dumps({
-        "streamydb.columns.hashing": shown, "streamydb.columns.integers": gone,
+        "streamydb.frames.hashing": shown, "streamydb.frames.integers": gone,
         "streamydb.gone": shown, "simulator.log": shown,
-        "streamydb.columns.table": {"functions": ["take"], "tests": tests[1:]},
+        "streamydb.frames.table": {"functions": ["take"], "tests": tests[1:]},
     }))  # fmt: skip
     proof.record({"streamydb.limits": proof.Proof({"gone"}, {THIS})})
     kept = {"functions": ["hash_bytes"], "tests": [THIS]}
-    assert json.loads(empty.read_text()) == {"streamydb.columns.hashing": kept}
+    assert json.loads(empty.read_text()) == {"streamydb.frames.hashing": kept}
     assert "gone" not in proof.PAGE.read_text()
 
 
 def test_a_recording_adds_to_what_stands(empty: Path) -> None:
-    proof.record({"streamydb.columns.hashing": proof.Proof({"hash_bytes"}, {THIS})})
-    proof.record({"streamydb.columns.hashing": proof.Proof({"shard_of"}, {THIS})})
-    assert proof.read()["streamydb.columns.hashing"].functions == {"hash_bytes", "shard_of"}
-    assert "hash_bytes" not in proof.unexecuted(proof.read(), "streamydb.columns.hashing")
+    proof.record({"streamydb.frames.hashing": proof.Proof({"hash_bytes"}, {THIS})})
+    proof.record({"streamydb.frames.hashing": proof.Proof({"shard_of"}, {THIS})})
+    assert proof.read()["streamydb.frames.hashing"].functions == {"hash_bytes", "shard_of"}
+    assert "hash_bytes" not in proof.unexecuted(proof.read(), "streamydb.frames.hashing")
     assert empty.read_text().count("\n") == 3, "a line per module"
 
 
 def test_a_module_of_which_little_is_executed_needs_a_reason() -> None:
-    module = "streamydb.columns.hashing"
+    module = "streamydb.frames.hashing"
     little = {module: proof.Proof({"hash_bytes"}, {THIS})}
     assert module in proof.missing(little)
     enough = {module: proof.Proof({"hash_bytes", "shard_of", "hash_ragged"}, {THIS})}
@@ -92,7 +92,7 @@ def test_stubs_are_no_functions(tmp_path: Path) -> None:
 
 
 def test_a_kernel_counts_with_the_kernels_that_it_may_call() -> None:
-    found = called([Function("streamydb.columns.hashing", "_hash_all")])
+    found = called([Function("streamydb.frames.hashing", "_hash_all")])
     names = {function.name for function in found if function.module == hashing.__name__}
     assert names == {"_hash_all", "hash_span", "word_at", "mix"}
 

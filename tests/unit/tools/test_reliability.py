@@ -13,7 +13,7 @@ from tests.campaign.rounds import Totals, Wanted
 from tests.support.recording import Recorder
 from tools import reliability
 
-NODE = "tests/unit/columns/test_blocks.py::test_a_newer_format_stops_everything"
+NODE = "tests/unit/frames/test_blocks.py::test_a_newer_format_stops_everything"
 
 
 def test_every_case_has_a_test() -> None:

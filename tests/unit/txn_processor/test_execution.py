@@ -10,17 +10,12 @@ import numpy as np
 import pytest
 
 from streamydb import limits
-from streamydb.columns.grant_rows import (
-    GrantedKeys,
-    GrantedTransactions,
-    PlanTransactions,
-    SlotRows,
-)
-from streamydb.columns.interning import intern
-from streamydb.columns.json_tokens import parse_ints
-from streamydb.columns.program import PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
-from streamydb.columns.table import ChildRows, Ragged
 from streamydb.errors import InvariantViolation
+from streamydb.frames.grant_rows import GrantedKeys, GrantedTransactions, PlanTransactions, SlotRows
+from streamydb.frames.interning import intern
+from streamydb.frames.json_tokens import parse_ints
+from streamydb.frames.program import PLAN_DUPLICATE, REUSED, WINDOW_DUPLICATE
+from streamydb.frames.table import ChildRows, Ragged
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.parser.compile import compile_records
 from streamydb.txn_processor import kernel, run
@@ -205,7 +200,7 @@ def test_no_block_of_outputs_has_too_many_records(
     whole = list(o.outputs_of(outcome, spreads))
     monkeypatch.setattr(o, "ROWS_MAX", most)
     parts = list(o.outputs_of(outcome, spreads))
-    sizes = [len(item.table if isinstance(item, o.Rows) else item.keys) for item in parts]
+    sizes = [len(item.table if isinstance(item, o.OutputRows) else item.keys) for item in parts]
     assert sum(sizes) == 120 * 16 + 240 + 120
     assert max(sizes) == most
     assert told(parts) == told(whole)
@@ -239,7 +234,9 @@ def test_copies_of_a_result_count_in_blocks_as_it_does(monkeypatch: pytest.Monke
     assert told(parts) == told(whole)
 
 
-def told(items: list[o.Rows | o.Records]) -> dict[tuple[int, int], list[tuple[bytes, bytes]]]:
+def told(
+    items: list[o.OutputRows | o.OutputRecords],
+) -> dict[tuple[int, int], list[tuple[bytes, bytes]]]:
     """The records of each topic and formatting task, in order."""
     found: dict[tuple[int, int], list[tuple[bytes, bytes]]] = {}
     for item in items:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from streamydb import records as r
-from streamydb.columns import program as p
-from streamydb.columns.json_writer import json_strings
-from streamydb.columns.table import ChildRows, Ragged
-from streamydb.columns.value_rows import ChangeRows, ReadValues, ResultRows
+from streamydb.frames import program as p
+from streamydb.frames.json_writer import json_strings
+from streamydb.frames.table import ChildRows, Ragged
+from streamydb.frames.value_rows import ChangeRows, ReadValues, ResultRows
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.records.change import ChangeOrigin, ChangeTransaction
 from streamydb.txn_processor.format import format_changes, format_results

@@ -12,9 +12,9 @@ import pytest
 
 from simulator.procedures import MODULES, Calls
 from streamydb import records as r
-from streamydb.columns.plans import Life
-from streamydb.columns.readers import TO_SHARD
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.plans import Life
+from streamydb.frames.readers import TO_SHARD
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.parser.core import parse_feedback, parse_transactions

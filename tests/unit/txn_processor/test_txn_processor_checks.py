@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamydb.columns.plans import PlanName
 from streamydb.errors import InvariantViolation
+from streamydb.frames.plans import PlanName
 from streamydb.txn_processor import checks
 from tests.support.seams import Damage, must_fire
 

@@ -20,7 +20,7 @@ from streamydb.backup.copy import config_of
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.replay import LogReplay, replay
 from streamydb.backup.snapshots import read_manifest, read_rows
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.pipeline.record import read_record
 from streamydb.pipeline.standby.agreement import Agreement

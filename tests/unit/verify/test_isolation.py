@@ -21,7 +21,7 @@ from simulator.log import SimulatedLog
 from simulator.procedures import MODULES
 from streamydb.client.blocking.client import Client
 from streamydb.client.session import Options
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.shards import ShardConfig
 from streamydb.procedures.modules import compile_module
 from streamydb.testing.clients import Kind, MemoryHost
 from streamydb.testing.database import wait_for

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamydb.columns.lock_messages import Granted, Payload, Released
-from streamydb.columns.record_rows import TimedRecords
-from streamydb.columns.value_rows import Verdicts, WrittenValues
+from streamydb.frames.lock_messages import Granted, Payload, Released
+from streamydb.frames.record_rows import TimedRecords
+from streamydb.frames.value_rows import Verdicts, WrittenValues
 from streamydb.key_processor.locking import checks
 from streamydb.key_processor.locking.messages import is_id_lock
 from streamydb.key_processor.locking.state import SingleMeta

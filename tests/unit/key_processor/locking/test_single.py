@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from simulator.workload import Workload
-from streamydb.columns.plans import Life, PlanShape
-from streamydb.columns.readers import TO_GATHERER, TO_SINGLE_SHARD
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import InvariantViolation
+from streamydb.frames.plans import Life, PlanShape
+from streamydb.frames.readers import TO_GATHERER, TO_SINGLE_SHARD
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.locking.locks import LockTable
 from streamydb.key_processor.locking.state import SingleMeta
@@ -92,7 +92,7 @@ class Single:
 
     def attempt(
         self, states: list[MemoryBlobs], values: list[bytes | None], first: int, fed: list[bytes]
-    ) -> list[o.Records]:
+    ) -> list[o.OutputRecords]:
         inputs: list[list[bytes]] = [[] for _ in range(self.shards)]
         for routed in parse_feedback(fed, self.config):
             inputs[routed.shard].append(routed.block)
@@ -109,7 +109,7 @@ class Single:
             )
             for emitted in shard.step(TO_SINGLE_SHARD.each(inputs[q])):
                 granted[emitted.proc].append(emitted.message.block())
-        found: list[o.Records] = []
+        found: list[o.OutputRecords] = []
         for q, blocks in enumerate(granted):
             if blocks:
                 self.rng.shuffle(blocks)
@@ -118,7 +118,7 @@ class Single:
                 found += gatherer.step(TO_GATHERER.each(blocks))
         return found
 
-    def write(self, records: list[o.Records]) -> None:
+    def write(self, records: list[o.OutputRecords]) -> None:
         for batch in records:
             if batch.topic == o.FEEDBACK:
                 self.inbox += batch.values.tolist()
@@ -172,7 +172,7 @@ class Single:
         assert max(seq for seq, _, _ in self.resolved) == self.oracle.next_seq - 1
 
 
-def flat(records: list[o.Records]) -> list[tuple[int, list[bytes], list[bytes], int]]:
+def flat(records: list[o.OutputRecords]) -> list[tuple[int, list[bytes], list[bytes], int]]:
     return sorted((r.topic, r.keys.tolist(), r.values.tolist(), r.partition) for r in records)
 
 

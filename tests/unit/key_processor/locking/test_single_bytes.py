@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from streamydb import limits
-from streamydb.columns.plans import PlanShape
-from streamydb.columns.readers import ToGatherer, ToSingleShard
+from streamydb.frames.plans import PlanShape
+from streamydb.frames.readers import ToGatherer, ToSingleShard
 from streamydb.key_processor.locking.core import SingleShard
-from streamydb.key_processor.state import Emitted
+from streamydb.key_processor.state import ShardOutput
 from streamydb.txn_processor.gathering.core import Gatherer
 from tests.unit.key_processor.locking.test_single import Single, txn
 
@@ -31,7 +31,7 @@ class Watched:
 
         def watched(
             shard: SingleShard, messages: Iterable[ToSingleShard]
-        ) -> Iterator[Emitted[ToGatherer]]:
+        ) -> Iterator[ShardOutput[ToGatherer]]:
             found = list(step(shard, messages))
             sizes = [len(each.message.block()) for each in found]
             self.blocks += sizes

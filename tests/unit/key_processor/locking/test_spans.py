@@ -7,8 +7,7 @@ import random
 
 import pytest
 
-from streamydb.key_processor.locking.locks import LockTable, RangeLock
-from streamydb.key_processor.locking.spans import FirstWriters, SpanSeqs
+from streamydb.key_processor.locking.locks import FirstWriters, LockTable, RangeLock, SpanSeqs
 from tests.support.seeds import seeds
 from tests.support.work import Counter, Work, grows_faster
 

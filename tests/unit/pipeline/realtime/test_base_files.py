@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from streamydb.columns.plans import Life
-from streamydb.columns.scans import HEAD_BYTES
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError, InvariantViolation
+from streamydb.frames.blobs import HEAD_BYTES
+from streamydb.frames.plans import Life
+from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.base import decode_base
 from streamydb.local.shard_files import LmdbValues
 from streamydb.parser.last_reads import mark_of
@@ -24,7 +24,7 @@ from streamydb.pipeline.realtime.core import (
     TailRecord,
 )
 from streamydb.pipeline.realtime.files import opened_base
-from streamydb.sorter.log_end import LogEnd
+from streamydb.sorter.state import LogEnd
 from streamydb.txn_processor import outputs as o
 from tests.support.micro_batches import CONFIG, MicroBatches, put
 

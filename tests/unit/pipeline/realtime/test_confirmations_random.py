@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from streamydb.columns.table import Ragged
+from streamydb.frames.table import Ragged
 from streamydb.pipeline.realtime import confirmations
 from streamydb.pipeline.realtime.confirmations import (
     Confirmations,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamydb.columns.messages import Audit, Role
+from streamydb.frames.messages import Audit, Role
 from streamydb.kafka.shared_topics import SharedTopicsError
 from streamydb.pipeline.realtime import life as life_module
 from streamydb.pipeline.realtime.confirmations import ResolvedGroups

@@ -12,8 +12,8 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from streamydb.columns.plans import Life
-from streamydb.columns.table import Ragged
+from streamydb.frames.plans import Life
+from streamydb.frames.table import Ragged
 from streamydb.local.shard_files import LmdbValues
 from streamydb.pipeline.realtime.confirmations import Confirmations, output_hashes
 from streamydb.pipeline.realtime.core import RealTimeShard, Surroundings, TailRecord

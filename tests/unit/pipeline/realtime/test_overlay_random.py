@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from streamydb.columns import program as p
-from streamydb.columns.scans import Scan, end_name, ends_at
 from streamydb.errors import InvariantViolation
+from streamydb.frames import program as p
+from streamydb.frames.blobs import KeyScan, end_name, ends_at
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.pipeline.realtime.overlay import OverlayValues
 
@@ -64,7 +64,9 @@ def test_it_shows_what_a_whole_copy_shows(seed: int) -> None:
         assert overlay.load(reached, asked) == model.load(reached, asked)
         assert overlay.sizes(reached, asked) == model.sizes(reached, asked)
         start, end = sorted(dice.choices([*keys, b"", b"z"], k=2))
-        scan = Scan(start, end, set(dice.sample(keys, 1)), dice.randint(0, 9), dice.choice([0, 30]))
+        scan = KeyScan(
+            start, end, set(dice.sample(keys, 1)), dice.randint(0, 9), dice.choice([0, 30])
+        )
         assert overlay.scan(reached, scan) == model.scan(reached, scan)
         until, after = dice.randrange(20), dice.choice([b"", *ends])
         most = dice.choice([1, 3, 99])

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import ConfigurationError
+from streamydb.frames.shards import ShardConfig
 from streamydb.pipeline.__main__ import parse
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.realtime import site

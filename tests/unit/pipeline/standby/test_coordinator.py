@@ -8,16 +8,15 @@ from typing import cast
 
 import pytest
 
-from streamydb.columns.messages import Audit, Role
-from streamydb.columns.readers import FEEDBACK
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.messages import Audit, Role
+from streamydb.frames.readers import FEEDBACK
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics, SharedTopicsError
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import ElectionMember
 from streamydb.records.control import Audited, Beat, LeaderClaim, Message
-from streamydb.records.ruling_records import Fence, encode_ruling
-from streamydb.records.rulings import Book, Fault, ruling_of
+from streamydb.records.rulings import Book, Fault, Fence, encode_ruling, ruling_of
 from tests.support.wire import Ruled, Wire
 
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics
@@ -19,8 +19,7 @@ from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import ElectionMember
 from streamydb.pipeline.standby.position import PipelinePosition
 from streamydb.records.begins import EVERYWHERE
-from streamydb.records.ruling_records import Fence, decode_ruling
-from streamydb.records.rulings import Fault
+from streamydb.records.rulings import Fault, Fence, decode_ruling
 from tests.support.memory_kafka import CONNECTION, MemoryKafka
 
 NAMES = TopicNames("bank")

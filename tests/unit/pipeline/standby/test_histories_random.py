@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from streamydb.columns.digest import StateDigest, Teller
+from streamydb.frames.digest import StateDigest, Teller
 from streamydb.pipeline.standby.agreement import Agreement, Disagreement
 from tests.support.seeds import seeds
 

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from streamydb.columns.digest import StateDigest
-from streamydb.columns.messages import Audit
-from streamydb.columns.readers import FEEDBACK
-from streamydb.columns.shards import ShardConfig
+from streamydb.frames.digest import StateDigest
+from streamydb.frames.messages import Audit
+from streamydb.frames.readers import FEEDBACK
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.pipeline.standby.agreement import Disagreement

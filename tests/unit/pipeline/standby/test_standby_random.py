@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamydb.columns.digest import StateDigest, Teller
-from streamydb.columns.shards import ShardConfig
 from streamydb.errors import RecordError
+from streamydb.frames.digest import StateDigest, Teller
+from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics
@@ -31,7 +31,7 @@ from streamydb.records.control import (
     decode_message,
     encode_message,
 )
-from streamydb.records.ruling_records import Fence, decode_ruling, encode_ruling
+from streamydb.records.rulings import Fence, decode_ruling, encode_ruling
 from tests.support.generators import TEXTS
 from tests.support.memory_kafka import CONNECTION, MemoryKafka
 from tests.support.room import Room

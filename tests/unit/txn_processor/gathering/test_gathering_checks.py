@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamydb.columns.lock_messages import Granted, Payload
+from streamydb.frames.lock_messages import Granted, Payload
 from streamydb.key_processor.locking.messages import is_id_lock
 from streamydb.txn_processor.gathering import checks
 from streamydb.txn_processor.gathering.execution import Finished
