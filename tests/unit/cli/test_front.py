@@ -51,7 +51,7 @@ class Ready(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
+def answering(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
     """The port of a server, which ends with the block, however that ends."""
     with HTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -66,7 +66,7 @@ def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
 @pytest.fixture
 def stranger() -> Iterator[int]:
     """The port of a server that is not ours."""
-    with serving(Ready) as port:
+    with answering(Ready) as port:
         yield port
 
 
@@ -238,7 +238,7 @@ def test_a_start_that_waits_in_vain_says_what_the_facade_said(
     ours = SimpleNamespace(pid=os.getpid())
     monkeypatch.setattr(processes, "find", lambda *_: ours)
     monkeypatch.setattr(NotReady, "body", body)
-    with serving(NotReady) as port:
+    with answering(NotReady) as port:
         url = f"http://127.0.0.1:{port}"
         with pytest.raises(Failure) as failed:
             front._comes_up(target, url, Front(port, 0.5))
