@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from streamydb.cli.phases import Phases
     from streamydb.cli.target import Target
+    from streamydb.local.fork_server import ForkServer
 
 HTTP_PORT = 8080  # where the facade listens, if nothing else does
 PREFIX = "STREAMYDB_SERVE_"
@@ -113,15 +114,19 @@ def start_front(target: Target, front: Front, phases: Phases) -> str:
     return url
 
 
-def begin_front(target: Target, front: Front) -> None:
-    """Start read model and facade unless they run, and wait for neither: the topics are enough."""
+def begin_front(target: Target, front: Front, forks: ForkServer | None = None) -> None:
+    """Start read model and facade unless they run, and wait for neither: the topics are enough.
+
+    ``forks``: forks them, if it can.
+    """
     from streamydb.local import processes
     from streamydb.local.folder import READ_MODEL
 
     if processes.find(target.files.folder, READ_MODEL) is None:
         command = _command(target, "read-model")
-        processes.start(target.files.folder, READ_MODEL, command, _environment(target, front))
-    _begin_facade(target, front)
+        environment = _environment(target, front)
+        processes.start(target.files.folder, READ_MODEL, command, environment, forks)
+    _begin_facade(target, front, forks)
 
 
 def _environment(target: Target, front: Front) -> dict[str, str]:
@@ -134,7 +139,8 @@ def _environment(target: Target, front: Front) -> dict[str, str]:
     return environment
 
 
-def _begin_facade(target: Target, front: Front) -> str:
+def _begin_facade(target: Target, front: Front, forks: ForkServer | None = None) -> str:
+    """Start the facade unless it runs; return its address."""
     from streamydb.local import processes
     from streamydb.local.folder import FACADE
 
@@ -145,7 +151,8 @@ def _begin_facade(target: Target, front: Front) -> str:
         command = _command(target, "serve", "--port", str(chosen), *waits)
         url = f"{front.url}:{chosen}"
         target.files.note_facade(url)
-        processes.start(target.files.folder, FACADE, command, _environment(target, front))
+        environment = _environment(target, front)
+        processes.start(target.files.folder, FACADE, command, environment, forks)
     return url
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from streamydb.cli.phases import Phase
     from streamydb.cli.target import Target
     from streamydb.local.folder import PipelineStatus
+    from streamydb.local.fork_server import ForkServer
     from streamydb.local.processes import ProcessRecord
 
 POLL_S = 0.1  # how often the status file is looked at while a pipeline starts, in seconds
@@ -56,15 +57,20 @@ def pipeline_command(
     ]
 
 
-def start_pipeline(target: Target, master: str, extra: Sequence[str] = ()) -> ProcessRecord:
-    """Start the pipeline in the background; the status of an earlier run is dropped first."""
+def start_pipeline(
+    target: Target, master: str, extra: Sequence[str] = (), forks: ForkServer | None = None
+) -> ProcessRecord:
+    """Start the pipeline in the background; the status of an earlier run is dropped first.
+
+    ``forks``: forks it, if it can.
+    """
     from streamydb.local import processes
     from streamydb.local.folder import PIPELINE
 
     target.files.status_file.unlink(missing_ok=True)
     command = pipeline_command(target, master, extra)
     environment = {"STREAMYDB_HOME": str(target.settings.home)}
-    return processes.start(target.files.folder, PIPELINE, command, environment)
+    return processes.start(target.files.folder, PIPELINE, command, environment, forks)
 
 
 def wait_until_ready(target: Target, timeout_s: float, phase: Phase) -> PipelineStatus:

@@ -44,6 +44,13 @@ LITTLE_GB = 3
 SMALL = "--small"  # the option of a pipeline that takes little memory
 _SECOND = "With --second this command starts one all the same"
 
+_OF_PIPELINE = ("streamydb.pipeline.daemon:preload", "streamydb.pipeline.main")
+_OF_ALL = (
+    *_OF_PIPELINE, "streamydb.read_model.warmup:warm_up", "streamydb.read_model.service",
+    "streamydb.facade.app", "streamydb.facade.server", "streamydb.facade.connections",
+)  # fmt: skip
+"""What the processes of a database need, for the server that forks them."""
+
 Grouping = Annotated[
     str | None, typer.Option("--grouping", help="planner or single; as created (default: planner).")
 ]
@@ -99,6 +106,7 @@ def up(
     from streamydb.cli.launch import start_pipeline, wait_until_ready
     from streamydb.cli.phases import Phases
     from streamydb.cli.undone import undone_if_interrupted
+    from streamydb.local.fork_server import ForkServer
 
     def looked_up() -> tuple[Target, Front | None]:
         target = find_target(
@@ -123,21 +131,25 @@ def up(
                 return
             if not second:
                 refuse_second(target)
-            _fetch_jars(target, phases)
-            start_broker(target, port, phases, small=small)
-            with _stopped_if_it_fails(target, phases):
-                # Create the topics and start the pipeline unless it is on its way already; wait for
-                # it. What reads the database begins meanwhile.
-                with phases.phase("Topics") as phase:
-                    phase.outcome = ", ".join(create_database(target, sync)[0].all())
-                with phases.phase("Pipeline") as phase:
-                    if target.files.pipeline() is None:
-                        start_pipeline(target, master, [SMALL] if takes_little(small) else [])
-                    if front is not None:
-                        begin_front(target, front)
-                    status = wait_until_ready(target, timeout, phase)
-                    phase.outcome = f"running on Spark {master}, process {status.pid}"
-                first = _first_transaction(target, phases)
+            with ForkServer(_OF_PIPELINE if front is None else _OF_ALL) as forks:
+                _fetch_jars(target, phases)
+                start_broker(target, port, phases, small=small)
+                with _stopped_if_it_fails(target, phases):
+                    # Create the topics and start the pipeline unless it is on its way already; wait
+                    # for it. What reads the database begins meanwhile.
+                    with phases.phase("Topics") as phase:
+                        phase.outcome = ", ".join(create_database(target, sync)[0].all())
+                    with phases.phase("Pipeline") as phase:
+                        phase.note("loading what all share (compiling kernels, the first time)")
+                        if target.files.pipeline() is None:
+                            little = [SMALL] if takes_little(small) else []
+                            start_pipeline(target, master, little, forks)
+                        if front is not None:
+                            begin_front(target, front, forks)
+                        forks.close()
+                        status = wait_until_ready(target, timeout, phase)
+                        phase.outcome = f"running on Spark {master}, process {status.pid}"
+                    first = _first_transaction(target, phases)
             _go_on(target, front, phases, None, connect=connect)
     if json:
         print_json({**_facts(target), "already_running": False, "first_result": first})

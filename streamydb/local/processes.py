@@ -8,8 +8,10 @@ never mistaken for ours, nor signalled.
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
+from contextlib import suppress
 from multiprocessing import parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from streamydb.local.file_lock import file_lock, write_whole
+from streamydb.local.fork_server import ForkError
 from streamydb.local.launcher import (
     GRACE_S,
     OUTPUT,
@@ -33,6 +36,8 @@ from streamydb.records.formats import UNREADABLE
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
+
+    from streamydb.local.fork_server import ForkServer
 
 
 class ProcessRecord(msgspec.Struct, frozen=True):
@@ -69,7 +74,11 @@ def end_with_parent() -> None:
 
 
 def start(
-    folder: Path, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
+    folder: Path,
+    name: str,
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    forks: ForkServer | None = None,
 ) -> ProcessRecord:
     """Start `command` in the background, apart from the caller's terminal and signals.
 
@@ -77,7 +86,7 @@ def start(
 
     ``folder``: where `run/` and `logs/` are kept; created if absent. ``name``: the role of the
     process (`pipeline`, `sequencer`); one process a role and folder. ``environment``: variables to
-    add to (or replace in) the caller's.
+    add to (or replace in) the caller's. ``forks``: forks it, if it can.
 
     Raises:
         ProcessError: a process of this name runs already, or the program cannot be started.
@@ -90,31 +99,62 @@ def start(
                 f"{name} runs already (process {running.pid}), started by another command: run "
                 "this one again when that has ended, or stop it first (`streamydb down`)"
             )
-        return _start(folder, name, command, environment)
+        log = log_path(folder, name)
+        rotate(log)
+        variables = {**(environment or {}), OUTPUT: str(log)}
+        if forks is not None:
+            with suppress(ForkError):
+                return _forked(folder, name, command, variables, forks)
+        return _started(folder, name, command, variables)
 
 
-def _start(
-    folder: Path, name: str, command: Sequence[str], environment: Mapping[str, str] | None
+def _forked(
+    folder: Path, name: str, command: Sequence[str], variables: Mapping[str, str], forks: ForkServer
 ) -> ProcessRecord:
-    log = log_path(folder, name)
-    rotate(log)
-    variables = {**(environment or {}), OUTPUT: str(log)}
-    child = LocalProcess(name, command, log, environment=variables, append=True)
-    record = ProcessRecord(
-        name=name,
-        pid=child.pid,
-        created_s=child.birth.created_s,
-        command=list(command),
-        log=str(log),
-        started_ms=time.time_ns() // 1_000_000,
-        since_boot=child.birth.since_boot,
-    )
+    """Have a process forked.
+
+    Raises:
+        ForkError: it cannot be.
+        OSError: its record cannot be written; then it does not run.
+    """
+    pid = forks.start(command, variables, log_path(folder, name))
+    birth = birth_of(pid)
     try:
-        write_whole(record_path(folder, name), msgspec.json.encode(record))
+        return _recorded(folder, name, command, pid, birth)
+    except BaseException:
+        if process_of(pid, birth) is not None:
+            os.kill(pid, signal.SIGKILL)
+        raise
+
+
+def _started(
+    folder: Path, name: str, command: Sequence[str], variables: Mapping[str, str]
+) -> ProcessRecord:
+    """Start a process by its command."""
+    log = log_path(folder, name)
+    child = LocalProcess(name, command, log, environment=variables, append=True)
+    try:
+        record = _recorded(folder, name, command, child.pid, child.birth)
     except BaseException:  # a full disk, Ctrl-C: nobody could find it again
         child.kill()
         raise
     child.release()
+    return record
+
+
+def _recorded(
+    folder: Path, name: str, command: Sequence[str], pid: int, birth: Birth
+) -> ProcessRecord:
+    record = ProcessRecord(
+        name=name,
+        pid=pid,
+        created_s=birth.created_s,
+        command=list(command),
+        log=str(log_path(folder, name)),
+        started_ms=time.time_ns() // 1_000_000,
+        since_boot=birth.since_boot,
+    )
+    write_whole(record_path(folder, name), msgspec.json.encode(record))
     return record
 
 

@@ -27,20 +27,20 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
+import traceback
 from contextlib import suppress
 from enum import Enum, auto
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final, NamedTuple
 
-from streamydb.local.own_process import compiles, renew, take_file_handles
+from streamydb.local.own_process import aside, compiles, renew, take_file_handles
+from streamydb.local.title import take_title
 
 _SOCKET: Final = "STREAMYDB_DAEMON_SOCKET"
 """Names the file of the socket on which a daemon that was started early waits."""
 
+_MODULE: Final = "streamydb.pipeline.daemon"
 _EARLY: Final = "--early"
-_NICENESS: Final = 10
-_LOOK_S: Final = 0.001
 _DONE: Final = b"1"
 _FAILED: Final = b"0"
 _END: Final = b"\n"  # the end of a message; JSON on one line has none
@@ -49,11 +49,27 @@ _FILES_MAX: Final = 65_536
 """A worker maps a file for each table of ids: with the longest deadlines some 200 a shard."""
 
 
+class _Early(NamedTuple):
+    """An early daemon's process, as a fork; what `subprocess` has of another one.
+
+    Attributes:
+        pid: its id.
+        stdin: a pipe, whose end tells it that whoever has started it has ended.
+        stdout: a pipe, from which comes how loading went.
+    """
+
+    pid: int
+    stdin: BinaryIO
+    stdout: BinaryIO
+
+
 class EarlyDaemon:
     """A daemon that loads before Spark asks for one; it ends with this object's process."""
 
     def __init__(self, python: str) -> None:
         """Start it, and have whatever is started from here on know of it.
+
+        If this process has loaded everything, it is a fork of it; no thread may run yet then.
 
         Raises:
             OSError: no process, or no socket in the folder for temporary files.
@@ -65,17 +81,65 @@ class EarlyDaemon:
             listener.bind(str(address))
             listener.listen(1)
             number = listener.fileno()
-            self._process = subprocess.Popen(
-                [python, "-m", __name__, _EARLY, str(number), str(folder)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[number],
-                env={"PYTHONHASHSEED": "0", **os.environ}, process_group=0,
-            )  # fmt: skip
+            command = [python, "-m", _MODULE, _EARLY, str(number), str(folder)]
+            self._process: subprocess.Popen[bytes] | _Early
+            if _PRELOADED and threading.active_count() == 1:
+                self._process = _forked_early(command, listener, folder)
+            else:
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[number],
+                    env={"PYTHONHASHSEED": "0", **os.environ}, process_group=0,
+                )  # fmt: skip
         os.environ[_SOCKET] = str(address)
 
     def loaded(self) -> bool:
         """Wait until it has loaded everything; False: it could not."""
         output = self._process.stdout
         return output is not None and output.read(1) == _DONE
+
+
+def _forked_early(command: list[str], listener: socket.socket, folder: Path) -> _Early:
+    """Fork the early daemon from this process."""
+    inputs, outputs = os.pipe(), os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        os.close(inputs[0])
+        os.close(outputs[1])
+        return _Early(pid, os.fdopen(inputs[1], "wb"), os.fdopen(outputs[0], "rb"))
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        os.dup2(inputs[0], sys.stdin.fileno())
+        os.dup2(outputs[1], sys.stdout.fileno())
+        for number in (*inputs, *outputs):
+            os.close(number)
+        take_title(command, os.environ)
+        take_file_handles(_FILES_MAX)
+        _serve_early(listener, folder)
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:  # noqa: BLE001 - what is above in the stack is the parent's
+        traceback.print_exc()
+    finally:  # nor does what the parent has registered for its own end happen here
+        sys.stderr.flush()
+        os._exit(code)
+
+
+_PRELOADED: Final[set[str]] = set()
+"""Has a member if this process has loaded what workers need, as a fork of one that did."""
+
+
+def preload() -> None:
+    """Load what workers need in a process that will fork the pipeline.
+
+    Raises:
+        Exception: it cannot be loaded.
+    """
+    _load()
+    _PRELOADED.add(__name__)
 
 
 class _Loading(Enum):
@@ -113,25 +177,9 @@ def _loads() -> _Loading:
 
 
 def _loads_aside() -> _Loading:
-    """Load with what others leave of the processors: Spark's JVM is what a start waits for.
-
-    In a thread, because no process may raise its own priority again, nor that of its workers. It
-    has gone when this returns.
-    """
-    if sys.platform != "linux":  # elsewhere a thread has no priority of its own
-        return _loads()
+    """Load with what others leave of the processors: Spark's JVM is what a start waits for."""
     loaded: list[_Loading] = []
-
-    def run() -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
-        loaded.append(_loads())
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    task = Path(f"/proc/self/task/{thread.native_id}")
-    while task.exists():  # a moment longer than Python knows
-        time.sleep(_LOOK_S)
+    aside(lambda: loaded.append(_loads()))
     return loaded[0] if loaded else _Loading.FAILED
 
 
@@ -154,7 +202,7 @@ def _serve_early(listener: socket.socket, folder: Path) -> None:
     """
     own = os.getpid()
     try:
-        loaded = _loads_aside()
+        loaded = _Loading.CACHED if _PRELOADED else _loads_aside()
         if loaded is _Loading.COMPILED:
             renew()
         try:
@@ -202,6 +250,7 @@ def _take_place(channel: socket.socket) -> None:
     os.environ.clear()
     os.environ.update(process["environ"])
     sys.argv[:], sys.path[:] = process["argv"], process["path"]
+    take_title([sys.executable, "-m", _MODULE, *sys.argv[1:]], os.environ)
     try:
         channel.sendall(_DONE)
     except OSError:

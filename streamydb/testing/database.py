@@ -36,6 +36,9 @@ from streamydb.verify.check.report import CheckReport
 _DAEMONS = frozenset({"streamydb.pipeline.daemon", "pyspark.daemon"})
 """Modules that fork Python workers: ours, and Spark's own."""
 
+_LOADS = "--early"
+"""An option of ours: it has loaded what workers need, and forks their daemons."""
+
 
 class TestingError(StreamyError):
     """Something did not happen in time, or a process ended that should not have."""
@@ -212,10 +215,10 @@ class Database:
         for process in self.processes()[1:]:  # all of them, before the first one's death is seen
             with suppress(psutil.NoSuchProcess):
                 parent = process.parent()
-                forked = parent is not None and _forks(parent)
+                forked = parent is not None and is_daemon(parent) and _LOADS not in parent.cmdline()
                 if process.pid in spared:
                     continue
-                if forked or (daemons and _forks(process)):
+                if forked or (daemons and is_daemon(process)):
                     chosen.append(process)
         killed = 0
         for process in chosen:
@@ -261,6 +264,6 @@ class Database:
         return report
 
 
-def _forks(process: psutil.Process) -> bool:
-    """Return True if a process is a daemon that forks Python workers."""
+def is_daemon(process: psutil.Process) -> bool:
+    """Return True if a process is a daemon that forks Python workers, or was forked by one."""
     return not _DAEMONS.isdisjoint(process.cmdline())

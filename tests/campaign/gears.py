@@ -18,7 +18,7 @@ from streamydb.kafka import TopicNames
 from streamydb.kafka.connection import watermarks
 from streamydb.local.launcher import wait_until
 from streamydb.records.control import Handover, decode_message, encode_message
-from streamydb.testing.database import Database, wait_for
+from streamydb.testing.database import Database, is_daemon, wait_for
 from tests.campaign.world import World
 from tests.support.bank import transfers
 
@@ -99,11 +99,16 @@ def halt_the_worker(world: World, rng: random.Random) -> int:
 
 
 def kill_the_daemon(world: World, _: random.Random) -> int:
-    """SIGKILL the daemon that has forked it, and all that it has forked: the other gear's, too."""
+    """SIGKILL the daemon that has forked it, what that has forked, and all that the daemon is a
+    fork of: the other gear's, too.
+    """
 
     def kill(worker: psutil.Process) -> None:
-        daemon = worker.parent()
-        for process in () if daemon is None else (daemon, *daemon.children()):
+        first = worker.parent()
+        above = None if first is None else first.parent()
+        if above is not None and is_daemon(above):
+            first = above
+        for process in () if first is None else (first, *first.children(recursive=True)):
             with suppress(psutil.NoSuchProcess):
                 process.kill()
 

@@ -84,7 +84,8 @@ class Asked:
         """
         daemon = worker.parent()
         assert daemon is not None
-        return daemon.pid if daemon.pid == self.process.pid else daemon.ppid()
+        own = int(self.process.pid)
+        return own if daemon.pid == own else daemon.ppid()
 
     def end(self) -> str:
         """End it as Spark does; what it said."""

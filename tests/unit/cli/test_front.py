@@ -66,7 +66,7 @@ def test_a_stranger_at_the_port_is_not_taken_for_the_facade(
 ) -> None:
     assert front._obstacle(f"http://127.0.0.1:{stranger}") is None
     target: Any = SimpleNamespace(
-        place=DatabaseFolder(tmp_path, "bank"), settings=SimpleNamespace(home=tmp_path)
+        files=DatabaseFolder(tmp_path, "bank"), settings=SimpleNamespace(home=tmp_path)
     )
     failing = [sys.executable, "-c", "import sys; sys.exit('the address cannot be listened on')"]
     monkeypatch.setattr(front, "_command", lambda *_: failing)
@@ -93,7 +93,7 @@ def test_the_facade_may_take_as_long_as_is_said(
 ) -> None:
     """It is told, too: by itself it waits for a minute for the read model."""
     target: Any = SimpleNamespace(
-        place=DatabaseFolder(tmp_path, "bank"), settings=SimpleNamespace(home=tmp_path)
+        files=DatabaseFolder(tmp_path, "bank"), settings=SimpleNamespace(home=tmp_path)
     )
     asked: list[tuple[str, ...]] = []
 
@@ -224,7 +224,7 @@ def test_a_start_that_waits_in_vain_says_what_the_facade_said(
     body: bytes, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target: Any = SimpleNamespace(
-        place=DatabaseFolder(tmp_path, "bank"), settings=SimpleNamespace(home=tmp_path)
+        files=DatabaseFolder(tmp_path, "bank"), settings=SimpleNamespace(home=tmp_path)
     )
     ours = SimpleNamespace(pid=os.getpid())
     monkeypatch.setattr(processes, "find", lambda *_: ours)
