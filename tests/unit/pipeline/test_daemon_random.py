@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -38,6 +39,7 @@ def test_spark_gets_workers_whatever_is_killed(
         early.loaded()
     with asked() as sparks:
         victim = rng.choice([early._process, sparks.process])
+        assert isinstance(victim, subprocess.Popen)
         killer = threading.Timer(rng.uniform(0, SPAN_S), victim.kill)
         killer.start()
         try:
