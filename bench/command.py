@@ -19,7 +19,7 @@ from streamydb.cli.common import EXIT_NO, stdout
 from streamydb.cli.phases import Phases
 from streamydb.local.broker import CLUSTER_BROKERS
 
-__all__ = ["deliver", "named"]
+__all__ = ["deliver", "has_gears", "named"]
 
 Shards = Annotated[int, typer.Option("--shards", min=1, max=64, help="Slices of the keys.")]
 Transactions = Annotated[
@@ -141,3 +141,15 @@ def deliver(
         keep(answer, output)
     if not answer.get("invariants_ok", True):
         raise typer.Exit(EXIT_NO)
+
+
+def has_gears(gear: str, shards: int) -> bool:
+    """Return True if a pipeline is to have both gears.
+
+    Raises:
+        typer.BadParameter: there is no such gear, or there are several shards.
+    """
+    both = named(gear, ("micro-batch", "both")) == ("both",)
+    if both and shards > 1:
+        raise typer.BadParameter("--gear both needs one shard")
+    return both

@@ -41,6 +41,7 @@ from bench.command import (
     WarmUp,
     WarmUpSeconds,
     deliver,
+    has_gears,
     named,
 )
 from bench.copies import copies_of
@@ -106,13 +107,6 @@ def _numbers(text: str, what: str, least: int) -> list[int]:
     return found
 
 
-def _gears(gear: str, shards: int) -> bool:
-    both = named(gear, ("micro-batch", "both")) == ("both",)
-    if both and shards > 1:
-        raise typer.BadParameter("a database of several shards has one gear")
-    return both
-
-
 @app.command()
 def bank(
     *,
@@ -149,7 +143,7 @@ def bank(
         warm_up_transactions=warm_up_transactions or transactions, theta=theta, plan_limit=plan,
         distributions=named(distribution, DISTRIBUTIONS), max_offsets=_most(max_offsets, shards),
         latency_rate=rate, latency_s=seconds, copy_limit=copy_limit, seed=seed, parent=folder,
-        copies=copies_of(replication, sync=sync), gears=_gears(gear, shards),
+        copies=copies_of(replication, sync=sync), gears=has_gears(gear, shards),
     )  # fmt: skip
     if beside is not None and (keys_series or sustain):
         raise typer.BadParameter("--beside measures neither --keys-series nor --sustain")
@@ -209,7 +203,7 @@ def latency(
 
     A backlog and the copy limit are measured afterwards.
     """
-    gears = _gears(gear, shards)
+    gears = has_gears(gear, shards)
     if gears and beside is not None:
         raise typer.BadParameter("--beside measures pipelines of one gear")
     copies = copies_of(replication, sync=sync)
@@ -279,7 +273,7 @@ def recovery(
     json: Json = False,
 ) -> None:
     """How long clients get no verdict: after SIGKILL, with a standby, in a planned hand-over."""
-    gears = _gears(gear, shards)
+    gears = has_gears(gear, shards)
     options = RecoveryOptions(
         turns=turns, rate=rate, settle_s=settle, shards=shards, gears=gears,
         kinds=named(kinds, GEAR_KINDS if gears else RECOVERY_KINDS), parent=folder,
@@ -493,7 +487,7 @@ def rest(
         lambda phases: run_rest(
             RestOptions.sized(
                 quick=quick, keys=keys, seconds=seconds, value_bytes=value_bytes, mixed_rate=rate,
-                pairs=pairs, cases=cases, peers=peers, gears=_gears(gear, 1), seed=seed,
+                pairs=pairs, cases=cases, peers=peers, gears=has_gears(gear, 1), seed=seed,
                 parent=folder,
             ),
             phases,

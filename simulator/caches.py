@@ -131,6 +131,8 @@ def _remove(root: Path) -> None:
 class _Disturbed:
     """A value store before one of whose operations something else happens."""
 
+    alone = False
+
     def __init__(self, store: ValueStore, after: int, what: Callable[[], object]) -> None:
         self._store = store
         self._left = after

@@ -212,6 +212,8 @@ def outcome_sums(seqs: Ints, results: Ragged, interval: int) -> dict[int, int]:
     Plain commits are left out: some come with a result and some do not, as the executor had it.
     """
     sums: dict[int, int] = {}
+    if not len(seqs):
+        return sums
     hashes = hash_ragged(results, _RESULT_SEED).tolist()
     for seq, value, result in zip(seqs.tolist(), hashes, results.tolist(), strict=True):
         if _PLAIN in result:

@@ -88,8 +88,8 @@ class PlanTransactions(GrantedTransactions, frozen=True):
     def of(cls, parts: Sequence[tuple[int, GrantedTransactions]]) -> Self:
         """Join what shards have granted: (shard, transactions)."""
         txns = GrantedTransactions.concat([part for _, part in parts])
-        home = np.repeat([shard for shard, _ in parts], [len(part) for _, part in parts])
-        whole = txns.cast(cls, home=home.astype(np.int32))
+        homes = [np.full(len(part), shard, np.int32) for shard, part in parts]
+        whole = txns.cast(cls, home=homes[0] if len(homes) == 1 else np.concatenate(homes))
         if len(txns) > 1 and np.any(txns.seq[1:] < txns.seq[:-1]):
             return whole.take(np.argsort(txns.seq, kind="stable"))
         return whole

@@ -118,6 +118,8 @@ class LogRecords(Message, frozen=True):
 
     def known(self) -> tuple[Hashes, ChildRows[HomeRows]]:
         """The part of all records that one shard knows: ``id1``, 0 where the home is elsewhere."""
+        if len(self.id1) == len(self.home.counts):
+            return self.id1, self.home
         id1 = np.zeros(len(self.home.counts), np.uint64)
         id1[np.flatnonzero(self.home.counts)] = self.id1
         return id1, self.home

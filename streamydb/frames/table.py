@@ -103,6 +103,11 @@ class Ragged:
     def __getitem__(self, i: int) -> bytes:
         return self.data[self.offsets[i] : self.offsets[i + 1]].tobytes()
 
+    @property
+    def size(self) -> int:
+        """Bytes of all texts."""
+        return int(self.offsets[-1] - self.offsets[0])
+
     def texts(self) -> Texts:
         return Texts(self.data, self.offsets)
 

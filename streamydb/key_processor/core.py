@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import msgspec
 import numpy as np
 
 from streamydb.frames.blobs import BlobStore
@@ -23,6 +22,7 @@ from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.expiry import Removals, with_removed
 from streamydb.key_processor.feedback import PlanFeedback, ShardInbox
 from streamydb.key_processor.grants import Granter, PlanGranter
+from streamydb.key_processor.held import META, put_state
 from streamydb.key_processor.id_rows import IdTables
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.process_cache import ProcessCache
@@ -80,14 +80,14 @@ class KeyTransactionProcessor:
         Raises:
             ConfigurationError: the state was made with another configuration.
         """
-        data = blobs.get("meta")
-        self._meta = meta = load_or_begin(ShardState, data, config, life.shape)
+        begins = blobs.get(META) is None
+        self._meta = meta = load_or_begin(ShardState, blobs, config, life.shape)
         self._shard, self._blobs, self._life = shard, blobs, life
         self._cache = cache or ProcessCache()
         self._sorter = KeyedEventTimeSorter(meta.sorter, blobs)
         self._values = ShardValues(meta.values, blobs, store)
         self._ids = IdWindow(meta.ids, blobs, tables)
-        self._sizes = sizes_of_shard(meta, self._values, blobs, shard, begins=data is None)
+        self._sizes = sizes_of_shard(meta, self._values, blobs, shard, begins=begins)
         self._feedback = PlanFeedback(meta, blobs, shard, self._sizes)
         self._planner = Planner(config.shards, self._cache.plan)
         self._removals = Removals(blobs, self._values, config.digest_interval)
@@ -181,4 +181,4 @@ class KeyTransactionProcessor:
         self._sizes.save()
         self._meta.digests = self._digests.state
         self._meta.shape = self._life.shape
-        self._blobs.put("meta", msgspec.msgpack.encode(self._meta))
+        put_state(self._blobs, self._meta)

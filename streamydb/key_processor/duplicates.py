@@ -42,15 +42,17 @@ def find_duplicates(
     id0, id1 = np.where(valid, own.id0, 0), np.where(valid, own.id1, 0)
     last = ids.last_use(id0, id1, int(released.seq[0]) - 1)
     kind, of = np.zeros(len(own), np.uint8), np.zeros(len(own), np.int64)
-    hit = np.flatnonzero(valid & ids.suspects(last, own.seq))
-    suspects = np.union1d(hit, _repeated(earlier, at_home))
+    hit = (valid & ids.suspects(last, own.seq)).nonzero()[0]
+    inside = _repeated(earlier, at_home)
+    suspects = np.union1d(hit, inside) if len(inside) else hit
     if len(suspects):
         _resolve(suspects, own, ids, (last, refused), (kind, of))
     fresh = valid & (kind == NOT_A_DUPLICATE)
     kind[fresh] = refused[fresh]
-    used = own.used(np.flatnonzero(valid & (kind == NOT_A_DUPLICATE)))
-    again = np.flatnonzero(kind == WINDOW_DUPLICATE)
-    return Duplicates(kind, of, used, own.repeats(again, of, home.id))
+    used = own.used((valid & (kind == NOT_A_DUPLICATE)).nonzero()[0])
+    again = (kind == WINDOW_DUPLICATE).nonzero()[0]
+    repeats = own.repeats(again, of, home.id) if len(again) else RepeatedIds.none()
+    return Duplicates(kind, of, used, repeats)
 
 
 def _resolve(
@@ -85,7 +87,7 @@ def _resolve(
 
 def _repeated(earlier: Ints, at_home: Ints) -> Ints:
     """Positions among ``at_home`` of transactions whose id occurs more than once in the plan."""
-    later = np.flatnonzero(earlier >= 0)
+    later = (earlier >= 0).nonzero()[0]
     if not len(later):
         return later
     return np.flatnonzero(np.isin(at_home, np.concatenate([later, earlier[later]])))

@@ -120,8 +120,8 @@ class PlanFeedback:
         parts.sort(key=attrgetter("proc", "chunk"))
         return CompleteFeedback(
             parts,
-            WrittenValues.concat([WrittenValues.none(), *(part.writes for part in parts)]),
-            Verdicts.concat([Verdicts.none(), *(part.verdicts for part in parts)]),
+            WrittenValues.concat([part.writes for part in parts] or [WrittenValues.none()]),
+            Verdicts.concat([part.verdicts for part in parts] or [Verdicts.none()]),
         )
 
     def _kept(self, name: str) -> Feedback:

@@ -94,7 +94,7 @@ class Granter:
     def read(self, released: ReleasedRecords, planned: PlannedRecords) -> OwnSlots:
         """Return the slots of a plan that live here."""
         plan, keys = planned.plan, released.keys.rows
-        owned = np.flatnonzero(keys.hash[plan.first] % np.uint64(self.shards) == self.shard)
+        owned = (keys.hash[plan.first] % np.uint64(self.shards) == self.shard).nonzero()[0]
         texts = keys.key.take(plan.first[owned])
         if len(released) == 1 and self._is_too_much(texts, int(released.ts_ms[0])):
             system = only_system(texts, lambda rows: self.values.read(texts.take(rows)))
@@ -126,7 +126,7 @@ class Granter:
         ``timeline``: of the plan, if keys may end in it. ``bytes_max``: of ranges, about.
         """
         plan = planned.plan
-        at_home = np.flatnonzero(released.home.counts == 1)
+        at_home = (released.home.counts == 1).nonzero()[0]
         duplicates = find_duplicates(released, at_home, planned.earlier, self.ids)
         txns = _transactions(released, plan, at_home, duplicates)
         ends = timeline is not None
@@ -200,6 +200,9 @@ def in_blocks(
     """A grant in pieces of at most some `BLOCK_BYTES_MAX` of keys, values and payloads, at least
     one; ranges in pieces of their own.
     """
+    if ranges is None and _is_one_block(txns, slots):
+        yield txns, slots, None
+        return
     counts, steps = txns.steps
     ends = np.concatenate([[0], np.cumsum(steps.operand.lengths())])
     rows = counts + txns.keys.counts
@@ -213,6 +216,15 @@ def in_blocks(
         yield (*part, None)
     for named in [] if ranges is None else blocks_of(ranges):
         yield txns.part(0, 0), slots.part(0, 0), named
+
+
+def _is_one_block(txns: GrantedTransactions, slots: SlotRows) -> bool:
+    """Return True if neither the transactions nor the slots have to be cut, as mostly."""
+    steps = txns.steps.rows
+    rows = len(steps) + len(txns.keys.rows)
+    home = txns.raw.size + steps.operand.size + _ROW_BYTES * rows
+    held = slots.text.size + slots.key.size + _ROW_BYTES * len(slots)
+    return max(home, held) <= limits.BLOCK_BYTES_MAX
 
 
 def _cut(sizes: Ints) -> list[tuple[int, int]]:

@@ -24,9 +24,9 @@ import numpy.typing as npt
 from streamydb import limits
 from streamydb.errors import InvariantViolation
 from streamydb.frames.blobs import BlobStore
-from streamydb.frames.encoding import pack, unpack
 from streamydb.frames.table import Array, chunk_bounds
 from streamydb.frames.value_rows import Verdicts
+from streamydb.key_processor.held import put_table, table_of
 from streamydb.key_processor.id_rows import (
     IdTables,
     IdUse,
@@ -162,7 +162,9 @@ class IdWindow:
 
     def _remember(self, used: UsedIds, first: int) -> None:
         deadlines = used.deadline
-        if deadlines is not None:
+        if deadlines is not None and not deadlines.any():
+            used = used.undated()
+        elif deadlines is not None:
             numbers = np.where(deadlines > 0, deadlines // self.state.span_ms, -1)
             plain = used.undated()
             for number in np.unique(numbers[numbers >= 0]).tolist():
@@ -175,9 +177,10 @@ class IdWindow:
         if not len(used):
             return
         generations = used.seq // self.state.window
-        for g in np.unique(generations).tolist():
+        in_one = generations[0] == generations[-1]
+        for g in generations[:1].tolist() if in_one else np.unique(generations).tolist():
             table = self._generation(g, first - 1)
-            rows = used.take(np.flatnonzero(generations == g))
+            rows = used if in_one else used.take(np.flatnonzero(generations == g))
             insert(self._tables, f"g{g}", table, entries_of(rows))
         self._append(self.state.ids, "ids", used)
 
@@ -236,11 +239,8 @@ class IdWindow:
         known = self._loaded.get(name)
         if isinstance(known, kind):
             return known
-        data = self._blobs.get(name)
-        if data is None:
-            raise InvariantViolation(f"the blob {name} is missing from the state")
-        found = kind.unflatten(unpack(data)[1])
-        self._keep(name, found, len(data))
+        found, size = table_of(self._blobs, name, kind)
+        self._keep(name, found, size)
         return found
 
     def _keep(self, name: str, table: UsedIds | Verdicts, size: int) -> None:
@@ -314,15 +314,14 @@ class IdWindow:
             merged.insert(0, self._load(last.name, type(rows)))
             self._blobs.delete(last.name)
         table = type(rows).concat(merged)
-        if np.any(np.diff(table.seq) < 0):
+        if (table.seq[1:] < table.seq[:-1]).any():
             table = table.take(np.argsort(table.seq, kind="stable"))
         name = f"{kind}/{self.state.next_blob}"
         self.state.next_blob += 1
-        data = pack(table.flatten())
-        self._blobs.put(name, data)
-        self._keep(name, table, len(data))
+        size = put_table(self._blobs, name, table)
+        self._keep(name, table, size)
         seqs = table.seq
-        runs.append(IdRun(name, len(table), int(seqs[0]), int(seqs[-1]), len(data)))
+        runs.append(IdRun(name, len(table), int(seqs[0]), int(seqs[-1]), size))
 
     def _expire(self, seq: int, ts: int) -> None:
         """Drop the blobs that no record after (seq, ts) asks for."""

@@ -37,6 +37,8 @@ class MemoryBlobs:
 class MemoryValues:
     """A value store in a dict."""
 
+    alone = False
+
     def __init__(self) -> None:
         self.data: dict[bytes, bytes] = {}
         self.at: Position = (0, "")
@@ -103,9 +105,8 @@ class MemoryValues:
 class MemoryIdTables:
     """Tables of ids in a dict."""
 
-    shared = True
-
-    def __init__(self) -> None:
+    def __init__(self, *, shared: bool = True) -> None:
+        self.shared = shared
         self.tables: dict[str, npt.NDArray[Any]] = {}
 
     def get(self, name: str) -> npt.NDArray[Any] | None:

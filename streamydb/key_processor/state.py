@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from streamydb.errors import ConfigurationError
+from streamydb.frames.blobs import BlobStore
 from streamydb.frames.digest import DigestState
 from streamydb.frames.messages import Role
 from streamydb.frames.plans import OpenPlan, PlanShape
@@ -16,6 +17,7 @@ from streamydb.frames.protocol import Message
 from streamydb.frames.record_rows import ReleasedRecords
 from streamydb.frames.shards import ShardConfig, mismatch, unreadable
 from streamydb.frames.sizes import SizesState
+from streamydb.key_processor.held import META, HeldBlobs
 from streamydb.key_processor.idwindow import IdWindowState
 from streamydb.key_processor.values import ValuesState
 from streamydb.planner.plan import Plan
@@ -190,11 +192,15 @@ def load(kind: type[_State], data: bytes) -> _State:
 
 
 def load_or_begin(
-    kind: type[_State], data: bytes | None, config: ShardConfig, shape: PlanShape
+    kind: type[_State], blobs: BlobStore, config: ShardConfig, shape: PlanShape
 ) -> _State:
-    """Load the state of a shard, or that of a new database.
+    """Load the state of a shard from its blobs, or that of a new database.
     Raises ConfigurationError: as `load`; or it was made with another configuration.
     """
+    held = blobs.held.get(META) if isinstance(blobs, HeldBlobs) else None
+    if isinstance(held, kind):
+        return held
+    data = blobs.get(META)
     if data is None:
         sorter, ids = SorterState(config.partitions), IdWindowState(config.id_window)
         begin: Callable[..., _State] = kind

@@ -27,7 +27,13 @@ class ValueStore(Protocol):
     """The local file: keys and encoded values, and the position that they stand at.
 
     Every call is atomic. A position names the content: the same position is the same content.
+
+    Attributes:
+        alone: the values lie here and nowhere else, so no blobs are written beside them.
     """
+
+    @property
+    def alone(self) -> bool: ...
 
     def position(self) -> Position:
         """The position committed with the data; (0, "") when new."""

@@ -101,6 +101,9 @@ class ShardValues:
         """
         if not len(writes):
             return
+        if self._store.alone:
+            self._apply_alone(writes)
+            return
         data = pack(writes.flatten())
         state, before = self.state, self._at
         reached = _behind(before, data)
@@ -121,6 +124,15 @@ class ShardValues:
         self._merge()
         checks.indexed(state.blobs, state.applied, state.digest)
 
+    def _apply_alone(self, writes: WrittenValues) -> None:
+        """Apply writes to a store that has the values alone: its position is a count."""
+        state, before = self.state, self._at
+        checks.written(writes.key, FileOrder.of(writes.key))
+        reached = (state.applied + 1, state.digest)
+        if not self._store.apply(before, reached, *items_of(writes)):
+            raise InvariantViolation("the only store of the values is not where the state is")
+        state.applied = reached[0]
+
     def describe(self, base: bytes) -> None:
         """Note in the file the base that its values are; a file that is elsewhere is left alone."""
         self._store.describe(self._at, base)
@@ -134,6 +146,11 @@ class ShardValues:
 
     def read_within(self, keys: Ragged, bytes_max: int | None) -> ValueRows | None:
         """As `read`; None when the values have more than ``bytes_max`` bytes in all."""
+        if len(keys) <= _LOADED_KEYS_MIN:
+            few = self._loaded(keys.tolist())
+            items = Ragged.of([value or b"" for value in few])
+            fits = bytes_max is None or items.size - HEAD_BYTES * len(few) <= bytes_max
+            return decoded(items) if fits else None
         order = FileOrder.of(keys).rows
         names = keys.take(order).tolist()
         parts, total, start, count = [], 0, 0, _LOADED_KEYS_MIN

@@ -15,13 +15,11 @@ from typing import Final
 
 import numpy as np
 
-from streamydb.errors import InvariantViolation
 from streamydb.frames import program as p
 from streamydb.frames.blobs import BlobStore
-from streamydb.frames.encoding import pack, unpack
 from streamydb.frames.plans import OpenPlan, PlanShape
 from streamydb.frames.record_rows import ReleasedRecords, TimedRecords
-from streamydb.frames.table import Array
+from streamydb.key_processor.held import put_table, table_of
 from streamydb.key_processor.id_rows import UsedIds
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.state import ShardState
@@ -94,28 +92,22 @@ class KeptPlan:
 
     def keep(self, released: ReleasedRecords, used: UsedIds) -> None:
         """Keep the records as they were released, and the ids that they use."""
-        self._blobs.put(_RECORDS, pack(released.flatten()))
+        put_table(self._blobs, _RECORDS, released)
         self.keep_ids(used)
 
     def keep_ids(self, used: UsedIds) -> None:
         """Keep the ids alone: the plan stands, but older ids are still asked for."""
-        self._blobs.put(_IDS, pack(used.flatten()))
+        put_table(self._blobs, _IDS, used)
 
     def ids(self) -> UsedIds:
         """Return the ids of the plan."""
-        return UsedIds.unflatten(self._arrays(_IDS))
+        return table_of(self._blobs, _IDS, UsedIds)[0]
 
     def records(self) -> ReleasedRecords:
         """Return the records of the plan, as they were released."""
-        return ReleasedRecords.unflatten(self._arrays(_RECORDS))
+        return table_of(self._blobs, _RECORDS, ReleasedRecords)[0]
 
     def forget(self) -> None:
         """Keep the plan no more."""
         self._blobs.delete(_RECORDS)
         self._blobs.delete(_IDS)
-
-    def _arrays(self, name: str) -> dict[str, Array]:
-        data = self._blobs.get(name)
-        if data is None:
-            raise InvariantViolation(f"the blob {name} is missing from the state")
-        return unpack(data)[1]

@@ -65,6 +65,8 @@ def shard_folder(root: Path, database: str, incarnation: str, shard: int) -> Pat
 class LmdbValues:
     """A shard's values in an LMDB file (`streamydb.key_processor.value_store.ValueStore`)."""
 
+    alone = False
+
     def __init__(self, folder: Path) -> None:
         self._env, self._values, self._about, self._ends = _environment(folder)
         self._slow = False

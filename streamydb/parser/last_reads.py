@@ -34,6 +34,8 @@ def _last_rows(partitions: Array, offsets: Array) -> npt.NDArray[np.int64]:
     """The rows with the highest offset of each partition; a sort only if they come unordered."""
     if not len(offsets):
         return np.empty(0, np.int64)
+    if (partitions == partitions[0]).all() and (offsets[1:] > offsets[:-1]).all():
+        return np.array([len(offsets) - 1])
     ends = np.flatnonzero(np.append(partitions[1:] != partitions[:-1], True))
     ordered = (offsets[1:] > offsets[:-1]) | (partitions[1:] != partitions[:-1])
     if ordered.all() and len(np.unique(partitions[ends])) == len(ends):

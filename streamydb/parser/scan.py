@@ -358,18 +358,20 @@ def scan(values: Ragged) -> Scanned:
     kinds, noted, key_ends, step_ends = _scan(values.texts(), draft, out)
     chosen = kinds != 0
     every = bool(chosen.all())
-    key_counts, step_counts = np.diff(key_ends, prepend=0), np.diff(step_ends, prepend=0)
+    key_counts, step_counts = _counts(key_ends), _counts(step_ends)
     if not every:
         kinds, noted = kinds[chosen], noted[chosen]
         key_counts, step_counts = key_counts[chosen], step_counts[chosen]
     k, s = int(key_counts.sum()), int(step_counts.sum())
     table = ProgramSteps.of(out.steps[:s], _operands(values, out.operands[:s]))
-    bounds = np.column_stack([values.offsets[:-1], values.offsets[1:]])
-    payloads = Ragged(*cut(values.data, bounds[chosen][kinds == _CALLS]))
+    calls, payloads = kinds == _CALLS, Ragged.empty()
+    if calls.any():
+        bounds = np.column_stack([values.offsets[:-1], values.offsets[1:]])
+        payloads = Ragged(*cut(values.data, bounds[chosen][calls]))
     keys = Ragged(*_cut_keys(values.data, out.keys[:k], out.writes))
     return Scanned(
         chosen,
-        kinds == _CALLS,
+        calls,
         payloads,
         Ragged(*cut(values.data, noted)),
         key_counts,
@@ -380,6 +382,13 @@ def scan(values: Ragged) -> Scanned:
         noted[:, _DEADLINE].copy(),
         noted[:, _DEADLINE_SPAN : _DEADLINE_SPAN + 2],
     )
+
+
+def _counts(ends: Ints) -> Ints:
+    """Return the differences of ends, of which the first is its own."""
+    counts = ends.copy()
+    counts[1:] -= ends[:-1]
+    return counts
 
 
 def _operands(values: Ragged, spans: Ints) -> Ragged:

@@ -31,7 +31,7 @@ class Plan:
 
     def procs(self) -> list[int]:
         """The executing partitions that have something to do."""
-        members: list[int] = np.flatnonzero(np.bincount(self.proc)).tolist()
+        members: list[int] = np.bincount(self.proc).nonzero()[0].tolist()
         return members
 
     def layout(self, feedback_bytes_max: int) -> str:

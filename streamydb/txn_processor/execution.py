@@ -76,7 +76,7 @@ def send_ruled(run: Run) -> None:
 def refuse(run: Run) -> None:
     """Make the results of records that are not executed, except those that repeat another one."""
     txns = run.txns
-    for i in np.flatnonzero(run.program.route == BY_NOBODY).tolist():
+    for i in (run.program.route == BY_NOBODY).nonzero()[0].tolist():
         kind = int(txns.duplicate[i])
         if kind in REFUSALS:
             run.special[i] = result_bytes(run.txns, i, "rejected", REFUSALS[kind])
@@ -130,7 +130,7 @@ def to_be_weighed(run: Run, *, over: bool) -> set[int]:
     many = counts > limits.TRANSACTION_VALUES_BYTES_MAX // limits.VALUE_BYTES_MAX
     chosen = (route == BY_KERNEL) & (many | over)
     route[chosen] = BY_PYTHON
-    return set(np.flatnonzero(chosen).tolist())
+    return set(chosen.nonzero()[0].tolist())
 
 
 def meets_too_much(run: Run, i: int) -> bool:
@@ -236,8 +236,11 @@ def _execute_in_python(run: Run, i: int, given: Calls, *, too_much: bool) -> int
 
 def _special_aborts(run: Run) -> None:
     fails = run.notes.fails[: run.notes.counts[FAILS]]
+    aborted = run.program.status.nonzero()[0].tolist()
+    if not aborted:
+        return
     bounds = np.searchsorted(fails["txn"], np.arange(len(run.txns) + 1))
-    for i in np.flatnonzero(run.program.status).tolist():
+    for i in aborted:
         if i in run.special:
             continue
         failed = []

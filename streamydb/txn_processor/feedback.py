@@ -39,31 +39,36 @@ def feedback_chunks(
 ) -> Iterator[FeedbackChunk]:
     """Yield the feedback for every shard, in chunks of at most some ``bytes_max`` bytes."""
     # The last value of every slot that was written, and the shard that owns it.
-    dirty = np.flatnonzero(outcome.slots["dirty"])
+    dirty = outcome.slots["dirty"].nonzero()[0]
     slots = outcome.slots[dirty]
     opaque = slots["tag"] >= p.OPAQUE
-    lengths = np.zeros(len(dirty), np.int64)
-    texts = outcome.pool.take(slots["ref"][opaque])
-    lengths[opaque] = texts.lengths()
+    texts = Ragged.empty(len(dirty))
+    if opaque.any():
+        lengths = np.zeros(len(dirty), np.int64)
+        found = outcome.pool.take(slots["ref"][opaque])
+        lengths[opaque] = found.lengths()
+        texts = Ragged(found.data, starts_of(lengths))
     table = WrittenValues(
         np.ascontiguousarray(slots["tag"]),
         np.ascontiguousarray(slots["number"]),
         np.ascontiguousarray(slots["version"]),
         outcome.slot_keys.take(dirty),
-        Ragged(texts.data, starts_of(lengths)),
+        texts,
     )
     writes, owners = table, outcome.slot_home[dirty]
     grown = _grown(outcome, writes) if shards > 1 else np.zeros(len(writes), np.uint8)
     verdicts, homes = _verdicts(outcome)
     for shard in range(shards):
-        at = np.flatnonzero(owners == shard)
-        own, classes = writes.take(at), grown[at]
-        told = verdicts.take(np.flatnonzero(homes == shard))
-        write_cuts = _cuts(own.text_bytes() + 24, bytes_max)
-        verdict_cuts = _cuts(told.text_bytes() + 16, bytes_max)
-        if len(write_cuts) == 1 and len(verdict_cuts) == 1 and _size(own, told) < bytes_max:
+        own, classes, told = writes, grown, verdicts
+        if shards > 1:
+            at = np.flatnonzero(owners == shard)
+            own, classes = writes.take(at), grown[at]
+            told = verdicts.take(np.flatnonzero(homes == shard))
+        if _size(own, told) < bytes_max:  # as the cuts count it, and more
             yield FeedbackChunk(shard, 0, 1, own, told, _sizes(own, classes))
             continue
+        write_cuts = _cuts(own.text_bytes() + 24, bytes_max)
+        verdict_cuts = _cuts(told.text_bytes() + 16, bytes_max)
         none = np.empty(0, np.int64)
         parts = [(rows, none) for rows in write_cuts] + [(none, rows) for rows in verdict_cuts]
         for chunk, (left, right) in enumerate(parts):
@@ -112,6 +117,8 @@ def _verdicts(outcome: ExecutionOutcome) -> tuple[Verdicts, Ints]:
     read.
     """
     txns = outcome.txns
+    if not outcome.special and not len(outcome.reads):
+        return Verdicts.none(), np.empty(0, np.int64)
     special = np.zeros(len(txns), np.bool_)
     special[list(outcome.special)] = True
     special[outcome.reads["txn"]] = True

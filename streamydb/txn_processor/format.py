@@ -8,6 +8,7 @@ them: a giant conflict group executes in one task.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -202,6 +203,7 @@ def format_changes(database: str, rows: ChangeRows) -> tuple[Ragged, Ragged]:
     return keys, Ragged(data, bounds)
 
 
+@cache
 def _change_pieces(database: str) -> Ragged:
     name = database.encode()
     return Ragged.of(

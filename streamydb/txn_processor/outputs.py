@@ -119,7 +119,7 @@ def outputs_of(outcome: ExecutionOutcome, spreads: int) -> Iterator[OutputRows |
         return
     yield from _changes(outcome, spreads)
     yield from _results(outcome, spreads)
-    rejected = np.flatnonzero(outcome.txns.kind == p.REJECTED)
+    rejected = (outcome.txns.kind == p.REJECTED).nonzero()[0]
     rows = sorted({*rejected.tolist(), *outcome.internal})
     for start in range(0, len(rows), ROWS_MAX):
         letters = [_dead_letter(outcome, i) for i in rows[start : start + ROWS_MAX]]
@@ -130,7 +130,7 @@ def outputs_of(outcome: ExecutionOutcome, spreads: int) -> Iterator[OutputRows |
 
 
 def _results(outcome: ExecutionOutcome, spreads: int) -> Iterator[OutputRows]:
-    told = np.flatnonzero(outcome.txns.duplicate != WINDOW_DUPLICATE)
+    told = (outcome.txns.duplicate != WINDOW_DUPLICATE).nonzero()[0]
     sizes = _result_bytes(outcome)
     for spread, rows in enumerate(np.array_split(told, _tasks(len(told), spreads))):
         for part in _in_blocks(rows, sizes):
@@ -165,6 +165,8 @@ def _text_bytes(pool: Ragged, tags: Array, refs: Array) -> Ints | None:
 
 def _result_bytes(outcome: ExecutionOutcome) -> Ints | None:
     """Return the size of each result, about; None when all are small."""
+    if not outcome.special and not len(outcome.reads):
+        return None
     copies = np.flatnonzero(outcome.txns.duplicate == PLAN_DUPLICATE)
     read = _read_bytes(outcome, len(copies))
     special = sum(map(len, outcome.special.values()))

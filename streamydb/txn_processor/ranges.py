@@ -158,6 +158,9 @@ class RangeParts(NamedTuple):
     shards: int
 
 
+_NOTHING: Final = np.empty(0, np.int64)
+_START: Final = np.zeros(1, np.int64)
+
 NO_PARTS: Final = RangeParts((), 0)
 """Where no transaction names a range."""
 
@@ -242,13 +245,15 @@ class GrantedRanges:
         """Return the ranges that compiled checks name, and note in each step which one it is."""
         run = self._run
         steps, first = run.program.steps, run.values.first_operand
-        named = np.flatnonzero(is_of_range(steps["op"]))
+        named = is_of_range(steps["op"]).nonzero()[0]
+        if not len(named):
+            return RangeTable(_NOTHING, _NOTHING, _START, _NOTHING, limits.RANGE_KEYS_MAX)
         rows: dict[bytes, int] = {}
         steps["a"][named] = [
             rows.setdefault(run.pool[first + step], len(rows)) for step in named.tolist()
         ]
         places = [self._place(p.operand_bounds(operand)) for operand in rows]
-        slots = [place.slots for place in places] or [np.empty(0, np.int64)]
+        slots = [place.slots for place in places]
         return RangeTable(
             np.array([place.count for place in places], np.int64),
             np.array([place.version for place in places], np.int64),

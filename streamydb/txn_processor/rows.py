@@ -19,6 +19,7 @@ Ints = npt.NDArray[np.int64]
 Parts = npt.NDArray[np.int32]
 
 _NO_REFS: Final = np.empty(0, np.int64)
+_NO_READS: Final = ReadValues(np.empty(0, np.uint8), _NO_REFS, Ragged.empty(), Ragged.empty())
 _NONE: Final[Mapping[int, bytes]] = MappingProxyType({})
 
 
@@ -30,17 +31,10 @@ def result_rows(
     ``repeated``: finished results beside those of the outcome, by position.
     """
     txns, reads = outcome.txns, outcome.reads
-    counts = np.bincount(reads["txn"], minlength=len(txns))
-    seen = reads
-    if len(reads):
-        starts = starts_of(counts)[rows]
-        seen = reads[expand(starts, counts[rows])]
-    values = ReadValues(
-        np.ascontiguousarray(seen["tag"]),
-        np.ascontiguousarray(seen["number"]),
-        outcome.slot_keys.take(seen["slot"]),
-        _opaque(outcome.pool, seen["tag"], seen["ref"]),
-    )
+    if not len(reads):
+        counts, values = np.zeros(len(rows), np.int64), _NO_READS
+    else:
+        counts, values = _reads_of(outcome, rows)
     return ResultRows(
         txns.seq[rows],
         txns.ts_ms[rows],
@@ -48,12 +42,27 @@ def result_rows(
         txns.offset[rows],
         txns.id.take(rows),
         _at({**outcome.special, **repeated}, rows),
-        ChildRows(counts[rows], values),
+        ChildRows(counts, values),
+    )
+
+
+def _reads_of(outcome: ExecutionOutcome, rows: Ints) -> tuple[Ints, ReadValues]:
+    """Return how many values each of some transactions has read, and these."""
+    txns, reads = outcome.txns, outcome.reads
+    counts = np.bincount(reads["txn"], minlength=len(txns))
+    seen = reads[expand(starts_of(counts)[rows], counts[rows])]
+    return counts[rows], ReadValues(
+        np.ascontiguousarray(seen["tag"]),
+        np.ascontiguousarray(seen["number"]),
+        outcome.slot_keys.take(seen["slot"]),
+        _opaque(outcome.pool, seen["tag"], seen["ref"]),
     )
 
 
 def _at(texts: dict[int, bytes], rows: Ints) -> Ragged:
     """The texts of the positions ``rows``, empty where there is none."""
+    if not texts:
+        return Ragged.empty(len(rows))
     known = np.fromiter(texts, np.int64, len(texts))
     chosen = np.flatnonzero(np.isin(rows, known))
     found = Ragged.of([texts[i] for i in rows[chosen].tolist()])

@@ -190,7 +190,7 @@ def prepared(
     """
     txns = PlanTransactions.of([(shard, txns) for shard, txns, _ in parts])
     granted = SlotRows.concat([slots for _, _, slots in parts])
-    homes = np.repeat([shard for shard, _, _ in parts], [len(slots) for _, _, slots in parts])
+    homes = np.concatenate([np.full(len(slots), shard, np.int64) for shard, _, slots in parts])
     key_counts, key_table = txns.keys
     step_counts, step_table = txns.steps
     steps = step_table.packed()
@@ -216,12 +216,12 @@ def prepared(
         values,
         _notes(steps, len(txns), in_python),
         keys,
-        homes.astype(np.int64),
-        np.flatnonzero(_NO_SLOTS if granted.covered is None else granted.covered),
+        homes,
+        (_NO_SLOTS if granted.covered is None else granted.covered).nonzero()[0],
         pool,
         rulings.rows(txns.partition, txns.offset),
         timeline=timeline,
-        written=np.flatnonzero(_NO_SLOTS if granted.written is None else granted.written),
+        written=(_NO_SLOTS if granted.written is None else granted.written).nonzero()[0],
     )
 
 

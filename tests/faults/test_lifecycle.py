@@ -51,6 +51,7 @@ def stopped(db: Database, times: int = 1) -> tuple[int, float]:
     return code, time.monotonic() - began_s
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     44, "SIGTERM while it waits for Kafka to start, and in batches under load", "the batch is "
     "finished: newest offsets and newest commit are equal; nothing comes twice",

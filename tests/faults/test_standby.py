@@ -131,6 +131,7 @@ def handover(db: Database, to: str = "", code: int = 0) -> str:
     return done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.fault(1, "SIGKILL under load, a standby takes over")
 @pytest.mark.fault(
     43, "a mended standby takes over from a pipeline that had faults before and beside it",

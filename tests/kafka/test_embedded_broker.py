@@ -50,6 +50,7 @@ def append(bootstrap: str, topic: str, count: int) -> None:
     assert producer.flush(60) == 0
 
 
+@pytest.mark.long
 def test_a_killed_broker_leaves_no_libraries_behind_for_long(private_broker: MakeBroker) -> None:
     """It unpacks one for each kind of compression; the next start removes it."""
     broker = private_broker().start()

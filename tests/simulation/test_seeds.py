@@ -224,7 +224,7 @@ def test_python_executes_what_the_kernel_executes(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.no_proof
 @pytest.mark.parametrize(
     ("name", "grouping"),
-    thinned(((name, each) for name in sorted(MUTATIONS) for each in MUTATIONS[name].groupings), 4),
+    thinned(((name, each) for name in sorted(MUTATIONS) for each in MUTATIONS[name].groupings), 8),
 )
 def test_mutations_are_caught(name: str, grouping: str) -> None:
     """By the oracle, without the help of the invariants, which may stop the batch before."""

@@ -14,7 +14,7 @@ from tests.support.bank import transfers
 from tests.support.faulty import POISONED, TRIED_TWICE, poisoned
 from tests.support.shared import OnShared
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(400)]
 SHARDS = 2
 LARGE = 8_000
 """Transfers of one micro-batch; the tasks divide among them what they write."""

@@ -34,12 +34,6 @@ def spark() -> Iterator[SparkSession]:
     made.stop()
 
 
-@pytest.fixture(scope="module")
-def packing(spark: SparkSession) -> Packing:
-    """The class, compiled once."""
-    return Packing(spark)
-
-
 def source(folder: Path, *, wait: bool, error_at: int = -1) -> Callable[..., Iterator[object]]:
     """Return a function that yields the records of its rows, each when the last one was seen."""
 
@@ -98,7 +92,7 @@ def expected(n: int) -> list[tuple[object, ...]]:
     return [(i, i * 2, None if i % 7 == 3 else b"v%d" % i) for i in range(n)]
 
 
-def test_all_records_come_once_in_order_and_many_in_a_row(
+def all_come_once_in_order_and_many_in_a_row(
     spark: SparkSession, packing: Packing, tmp_path: Path
 ) -> None:
     value = "CAST(IF(id % 7 = 3, NULL, CONCAT('v', id)) AS BINARY) AS value"
@@ -110,20 +104,16 @@ def test_all_records_come_once_in_order_and_many_in_a_row(
     assert [row[1:] for row in by_nulls] == expected(20)
 
 
-@pytest.mark.parametrize("packed", [True, False])
-def test_a_lone_record_is_not_held_back(
-    spark: SparkSession,
-    packing: Packing,
-    tmp_path: Path,
-    packed: bool,  # noqa: FBT001
-) -> None:
-    rows = spark.range(0, 30, 1, 1).mapInArrow(source(tmp_path, wait=True), RECORD)
-    rows_of = packing if packed else Packing(spark, wanted=False)
-    assert [row[1:] for row in read(rows, rows_of, tmp_path)] == expected(30)
-    assert threads(spark) == []
+def a_lone_record_is_not_held_back(spark: SparkSession, packing: Packing, tmp_path: Path) -> None:
+    for rows_of in (packing, Packing(spark, wanted=False)):
+        folder = tmp_path / ("packed" if rows_of is packing else "not")
+        folder.mkdir()
+        rows = spark.range(0, 30, 1, 1).mapInArrow(source(folder, wait=True), RECORD)
+        assert [row[1:] for row in read(rows, rows_of, folder)] == expected(30)
+        assert threads(spark) == []
 
 
-def test_an_error_comes_through_behind_the_records_before_it(
+def an_error_comes_through_behind_the_records_before_it(
     spark: SparkSession, packing: Packing, tmp_path: Path
 ) -> None:
     rows = spark.range(0, 9, 1, 1).mapInArrow(source(tmp_path, wait=True, error_at=5), RECORD)
@@ -133,7 +123,7 @@ def test_an_error_comes_through_behind_the_records_before_it(
     wait_for(lambda: threads(spark) == [], "the thread that reads ahead has ended", 20)
 
 
-def test_a_task_that_is_cancelled_leaves_no_thread(
+def a_task_that_is_cancelled_leaves_no_thread(
     spark: SparkSession, packing: Packing, tmp_path: Path
 ) -> None:
     elsewhere = tmp_path / "elsewhere"  # so the source waits for ever
@@ -156,7 +146,7 @@ def test_a_task_that_is_cancelled_leaves_no_thread(
     wait_for(lambda: threads(spark) == [], "the thread that reads ahead has ended", 20)
 
 
-def test_without_the_class_records_come_one_by_one_which_is_said_once(
+def come_one_by_one_which_is_said_once(
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -171,3 +161,25 @@ def test_without_the_class_records_come_one_by_one_which_is_said_once(
             assert [row[1:] for row in found] == expected(5)
             assert {row[0] for row in found} == {1}
     assert [r.message for r in caplog.records if "one by one" in r.message] == [caplog.messages[0]]
+
+
+CHECKS = (
+    all_come_once_in_order_and_many_in_a_row, a_lone_record_is_not_held_back,
+    an_error_comes_through_behind_the_records_before_it,
+    a_task_that_is_cancelled_leaves_no_thread,
+)  # fmt: skip
+
+
+def test_records_come_packed(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One test: workers of pytest that run tests of others in between make a session for each."""
+    packing = Packing(spark)  # the class is compiled once
+    for check in CHECKS:
+        (tmp_path / check.__name__).mkdir()
+        check(spark, packing, tmp_path / check.__name__)
+    caplog.clear()
+    come_one_by_one_which_is_said_once(spark, tmp_path, monkeypatch, caplog)

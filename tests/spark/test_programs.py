@@ -25,7 +25,7 @@ from tests.support.programs import (
 )  # fmt: skip
 from tests.support.submitted import Submitted, environment
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 VOTES = 20
 
 

@@ -30,7 +30,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -48,6 +47,7 @@ from streamydb.frames.table import Ragged, chunk_bounds
 from streamydb.frames.value_rows import ValueRows, Verdicts, WrittenValues
 from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.feedback import refuse_to_wait
+from streamydb.key_processor.held import put_state
 from streamydb.key_processor.id_rows import HomeIds, IdTables
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.locking import checks
@@ -110,7 +110,7 @@ class SingleShard:
             ConfigurationError: the state was made with another configuration.
         """
         self._cache = cache or ProcessCache()
-        self._meta = load_or_begin(SingleMeta, blobs.get("meta"), config, life.shape)
+        self._meta = load_or_begin(SingleMeta, blobs, config, life.shape)
         self._shard = shard
         self._blobs = blobs
         self._life = life
@@ -171,7 +171,7 @@ class SingleShard:
         emitted += self._resolve()
         meta.digests = self._digests.state
         meta.shape = self._life.shape
-        self._blobs.put("meta", msgspec.msgpack.encode(meta))
+        put_state(self._blobs, meta)
         return emitted
 
     def _sweep(self, sweep: Sweep) -> Iterator[ShardOutput[ToGatherer]]:

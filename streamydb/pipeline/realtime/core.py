@@ -32,8 +32,9 @@ from streamydb.frames.shards import ShardConfig
 from streamydb.frames.table import Ragged
 from streamydb.key_processor.base import Base
 from streamydb.key_processor.core import KeyTransactionProcessor
-from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables
-from streamydb.key_processor.state import ShardState
+from streamydb.key_processor.held import HeldBlobs, put_state
+from streamydb.key_processor.memory import MemoryIdTables
+from streamydb.key_processor.state import ShardState, load_or_begin
 from streamydb.parser.compile import compile_records
 from streamydb.parser.core import messages_for
 from streamydb.parser.last_reads import last_reads
@@ -185,9 +186,11 @@ class RealTimeShard:
         base, around = opened.base, self._around
         state = msgspec.structs.replace(base.state, config=around.config, shape=around.life.shape)
         self._opened = opened
+        state = _decode(msgspec.msgpack.encode(state))  # a copy, because a step changes it
         self._values = OverlayValues(opened.values, (state.values.applied, state.values.digest))
-        self._tables = MemoryIdTables()
-        self._blobs = MemoryBlobs({"meta": msgspec.msgpack.encode(state)})
+        self._tables = MemoryIdTables(shared=False)
+        self._blobs = HeldBlobs()
+        put_state(self._blobs, state)
         self._position = base.position
 
     @property
@@ -328,7 +331,7 @@ class RealTimeShard:
         return True
 
     def _state(self) -> ShardState:
-        return _decode(self._blobs.blobs["meta"])
+        return load_or_begin(ShardState, self._blobs, self._around.config, self._around.life.shape)
 
 
 def _used(table: CompiledRecords, opened: OpenBase) -> Ints:

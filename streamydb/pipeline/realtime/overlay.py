@@ -48,6 +48,8 @@ class OverlayValues:
         bytes: size of the keys and values that are kept, without what Python needs for them.
     """
 
+    alone = True
+
     def __init__(self, below: ValuesSnapshot, at: Position) -> None:
         """Begin with the values of a base, which stand at ``at``."""
         self._below = below

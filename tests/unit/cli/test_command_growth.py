@@ -16,6 +16,7 @@ import pytest
 from streamydb.testing.in_process import scenario
 from tests.support.command_cases import CASES, Task
 from tests.support.commands import command_names
+from tests.support.seeds import thinned
 from tests.support.work import Counter, Work, grows_faster
 
 SMALL: Final = 40
@@ -100,7 +101,8 @@ async def _measured(tasks: list[Task]) -> tuple[list[int], list[Work]]:
 
 
 @pytest.mark.parametrize(
-    ("command", "case"), [(command, case) for command in CASES for case in CASES[command]]
+    ("command", "case"),
+    thinned(((command, case) for command in CASES for case in CASES[command]), 2),
 )
 @scenario
 async def test_costs_grow_as_the_input(

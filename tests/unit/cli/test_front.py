@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,15 +50,24 @@ class Ready(BaseHTTPRequestHandler):
         """Nothing."""
 
 
+@contextmanager
+def answering(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
+    """The port of a server, which ends with the block, however that ends."""
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 @pytest.fixture
 def stranger() -> Iterator[int]:
     """The port of a server that is not ours."""
-    with HTTPServer(("127.0.0.1", 0), Ready) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
+    with answering(Ready) as port:
+        yield port
 
 
 def test_a_stranger_at_the_port_is_not_taken_for_the_facade(
@@ -66,7 +75,7 @@ def test_a_stranger_at_the_port_is_not_taken_for_the_facade(
 ) -> None:
     assert front._obstacle(f"http://127.0.0.1:{stranger}") is None
     target: Any = SimpleNamespace(
-        place=DatabaseFolder(tmp_path, "bank"), settings=SimpleNamespace(home=tmp_path)
+        files=DatabaseFolder(tmp_path, "bank"), settings=SimpleNamespace(home=tmp_path)
     )
     failing = [sys.executable, "-c", "import sys; sys.exit('the address cannot be listened on')"]
     monkeypatch.setattr(front, "_command", lambda *_: failing)
@@ -93,7 +102,7 @@ def test_the_facade_may_take_as_long_as_is_said(
 ) -> None:
     """It is told, too: by itself it waits for a minute for the read model."""
     target: Any = SimpleNamespace(
-        place=DatabaseFolder(tmp_path, "bank"), settings=SimpleNamespace(home=tmp_path)
+        files=DatabaseFolder(tmp_path, "bank"), settings=SimpleNamespace(home=tmp_path)
     )
     asked: list[tuple[str, ...]] = []
 
@@ -224,23 +233,19 @@ def test_a_start_that_waits_in_vain_says_what_the_facade_said(
     body: bytes, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target: Any = SimpleNamespace(
-        place=DatabaseFolder(tmp_path, "bank"), settings=SimpleNamespace(home=tmp_path)
+        files=DatabaseFolder(tmp_path, "bank"), settings=SimpleNamespace(home=tmp_path)
     )
     ours = SimpleNamespace(pid=os.getpid())
     monkeypatch.setattr(processes, "find", lambda *_: ours)
     monkeypatch.setattr(NotReady, "body", body)
-    with HTTPServer(("127.0.0.1", 0), NotReady) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        url = f"http://127.0.0.1:{server.server_port}"
+    with answering(NotReady) as port:
+        url = f"http://127.0.0.1:{port}"
         with pytest.raises(Failure) as failed:
-            front._comes_up(target, url, Front(server.server_port, 0.5))
-        server.shutdown()
-        thread.join()
+            front._comes_up(target, url, Front(port, 0.5))
     told = f"not ready after 0.5 s (--timeout gives it longer): it answered with status {said}\n"
     assert told in str(failed.value)
     with pytest.raises(Failure, match=rf"longer\): it does not listen at {url}\."):
-        front._comes_up(target, url, Front(server.server_port, 0.2))
+        front._comes_up(target, url, Front(port, 0.2))
 
 
 def test_who_serves_a_port_is_known(stranger: int) -> None:
@@ -336,7 +341,11 @@ def test_the_copy_for_kafka_connect_runs_where_there_is_one(
 def test_where_a_facade_serves_is_known_from_its_first_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+<<<<<<< HEAD
     def started(_: Path, name: str, command: list[str], *_more: object) -> None:
+=======
+    def started(_: Path, name: str, command: list[str], *__: object) -> None:
+>>>>>>> 8e5dd41bf51b2c6ab1eee0da293a118860bdce8d
         running = processes.ProcessRecord(name, 1, 0.0, command, "log", 0)
         monkeypatch.setattr(processes, "find", lambda *_: running)
         raise KeyboardInterrupt  # `up` ends here

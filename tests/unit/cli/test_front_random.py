@@ -134,7 +134,7 @@ def test_a_start_ends_with_success_or_says_why_not(
     with TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patched:
         patched.setattr(front, "ASK_S", 60 if answer.ready else 0.1)
         patched.setattr(processes, "find", _found(ends_after))
-        target: Any = SimpleNamespace(place=DatabaseFolder(Path(home), "bank"))
+        target: Any = SimpleNamespace(files=DatabaseFolder(Path(home), "bank"))
         with served(answer) as port:
             asked = Front(port, wait_s, name=name)
             try:

@@ -34,6 +34,7 @@ from streamydb.records import decode_result
 from streamydb.testing.clients import MemoryHost
 from tests.support.forked import KINDS
 from tests.support.inherited import foreign
+from tests.support.seeds import thinned
 from tests.support.served import Served, serving
 from tests.support.sources import PYTHONPATH
 from tests.unit.client.test_client_http import blocking
@@ -55,7 +56,7 @@ def program(kind: str, url: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"outlived", "direct"}))
+@pytest.mark.parametrize("kind", thinned(sorted(KINDS.keys() - {"outlived", "direct"}), 3))
 def test_all_that_ask_at_one_instant_get_their_own_answers(kind: str, served: Served) -> None:
     done = program(kind, served.url)
     told, complaints = done.communicate(timeout=250)

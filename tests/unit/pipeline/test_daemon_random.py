@@ -34,12 +34,12 @@ def test_spark_gets_workers_whatever_is_killed(
     """Of the early daemon and the command that Spark starts; Spark then starts another one."""
     rng = random.Random(seed)
     early = EarlyDaemon(sys.executable)
-    started_early = process_of(early)
+    started_early, own = process_of(early), early._process
+    assert isinstance(own, subprocess.Popen)  # this process has not loaded: it is no fork of it
     if rng.random() < 0.5:  # Spark asks when it has loaded, else while it loads
         early.loaded()
     with asked() as sparks:
-        victim = rng.choice([early._process, sparks.process])
-        assert isinstance(victim, subprocess.Popen)
+        victim = rng.choice([own, sparks.process])
         killer = threading.Timer(rng.uniform(0, SPAN_S), victim.kill)
         killer.start()
         try:
@@ -54,7 +54,7 @@ def test_spark_gets_workers_whatever_is_killed(
             assert loaded in (started_early.pid, sparks.process.pid) or victim.wait(60) == -9
     with asked() as again:
         last = again.worker()
-        loader = again.process if victim is early._process else started_early
+        loader = again.process if victim is own else started_early
         assert again.origin(last) == loader.pid
         assert "Traceback" not in again.end() + capfd.readouterr().err
     leave(early)
