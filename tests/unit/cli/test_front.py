@@ -341,11 +341,7 @@ def test_the_copy_for_kafka_connect_runs_where_there_is_one(
 def test_where_a_facade_serves_is_known_from_its_first_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-<<<<<<< HEAD
-    def started(_: Path, name: str, command: list[str], *_more: object) -> None:
-=======
     def started(_: Path, name: str, command: list[str], *__: object) -> None:
->>>>>>> 8e5dd41bf51b2c6ab1eee0da293a118860bdce8d
         running = processes.ProcessRecord(name, 1, 0.0, command, "log", 0)
         monkeypatch.setattr(processes, "find", lambda *_: running)
         raise KeyboardInterrupt  # `up` ends here
