@@ -117,13 +117,14 @@ def _forked(
         ForkError: it cannot be.
         OSError: its record cannot be written; then it does not run.
     """
-    pid = forks.start(command, variables, log_path(folder, name))
-    birth = birth_of(pid)
+    pid, birth = forks.start(command, variables, log_path(folder, name)), None
     try:
+        birth = birth_of(pid)
         return _recorded(folder, name, command, pid, birth)
-    except BaseException:
-        if process_of(pid, birth) is not None:
-            os.kill(pid, signal.SIGKILL)
+    except BaseException:  # as in `_started`
+        if birth is None or process_of(pid, birth) is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         raise
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -47,7 +48,7 @@ NEGLECTFUL = PARENT.replace("child.wait()", "import time; time.sleep(600)")
 CONFIRMS = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); " + SLEEPS
 
 Launch = Callable[..., LocalProcess]
-WRITE = "streamydb.local.processes._write"
+RECORD = "streamydb.local.processes._recorded"
 
 
 @pytest.fixture
@@ -319,7 +320,7 @@ def test_what_outlives_its_folder_is_found(tmp_path: Path, monkeypatch: pytest.M
     assert processes.strays(home) == []
 
 
-@pytest.mark.parametrize("interrupted", ["streamydb.local.launcher.birth_of", WRITE])
+@pytest.mark.parametrize("interrupted", ["streamydb.local.launcher.birth_of", RECORD])
 def test_a_start_that_is_interrupted_leaves_no_process_that_nobody_knows(
     interrupted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,3 +340,21 @@ def test_a_start_that_is_interrupted_leaves_no_process_that_nobody_knows(
         processes.start(tmp_path, "it", [sys.executable, "-c", SLEEPS])
     [pid] = started
     assert not psutil.pid_exists(pid)
+
+
+@pytest.mark.parametrize("interrupted", ["streamydb.local.processes.birth_of", RECORD])
+def test_a_fork_that_is_interrupted_leaves_no_process_that_nobody_knows(
+    interrupted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with subprocess.Popen([sys.executable, "-c", SLEEPS]) as forked:
+        forks: Any = SimpleNamespace(start=lambda *_: forked.pid)
+        monkeypatch.setattr(interrupted, interrupt)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                processes.start(tmp_path, "it", [], None, forks)
+            assert forked.wait(20) == -signal.SIGKILL
+        finally:
+            forked.kill()
