@@ -183,7 +183,7 @@ class Engine:
 
     def cpu_s(self) -> float:
         """Processor time that the pipeline's processes have used, in seconds."""
-        return self._total(lambda process: sum(process.cpu_times()[:2]))
+        return self._total(lambda process: sum(process.cpu_times()[:4]))  # with ended children's
 
     def used(self) -> Used:
         """Processor time so far of the pipeline, of the brokers and of this process."""
