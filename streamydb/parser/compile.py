@@ -48,7 +48,6 @@ def compile_records(
         offsets: shape (n,), int64.
         append_ms: LogAppendTime of each record in ms since the epoch, shape (n,), int64.
         values: the records' values.
-            where on they can be declared.
         rulings: which records cannot be compiled, whatever this release makes of them.
 
     Raises:
