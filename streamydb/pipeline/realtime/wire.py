@@ -55,7 +55,10 @@ class Wire:
         return self._fd
 
     def read(self, size: int) -> bytes:
-        """Wait for ``size`` bytes; return fewer at the end of the stream only."""
+        """Wait for ``size`` bytes; return fewer at the end of the stream only.
+
+        What was written is sent before it waits, for functions that do not flush.
+        """
         end = self._at + size
         if end <= len(self._read):
             found = self._read[self._at : end]
@@ -64,6 +67,7 @@ class Wire:
         parts = [self._read[self._at :]]
         missing = size - len(parts[0])
         self._read, self._at = b"", 0
+        self.flush()
         while missing > 0:
             part = os.read(self._fd, max(missing, _READ_BYTES))
             if not part:

@@ -6,6 +6,7 @@ import io
 import itertools
 import os
 import random
+import socket
 
 import pyarrow as pa
 import pytest
@@ -68,6 +69,17 @@ def test_nothing_goes_out_before_it_is_flushed() -> None:
             both.spark.recv(1)
         both.wire.flush()
         assert both.spark.recv(1_000) == b"all of a batch" * 9
+
+
+def test_what_was_written_is_sent_before_it_waits_for_more() -> None:
+    """Functions that answer a batch with another one need not flush."""
+    with ends() as both:
+        both.spark.sendall(b"question")
+        assert both.wire.read(8) == b"question"
+        both.wire.output.write(b"answer")
+        both.spark.shutdown(socket.SHUT_WR)
+        assert both.wire.read(1) == b""
+        assert both.spark.recv(100) == b"answer"
 
 
 @pytest.mark.parametrize("ours", [False, True])
