@@ -22,9 +22,9 @@ from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.expiry import Removals, with_removed
 from streamydb.key_processor.feedback import PlanFeedback, ShardInbox
 from streamydb.key_processor.grants import Granter, PlanGranter
-from streamydb.key_processor.held import META, put_state
 from streamydb.key_processor.id_rows import IdTables
 from streamydb.key_processor.idwindow import IdWindow
+from streamydb.key_processor.memory import META, put_state
 from streamydb.key_processor.process_cache import ProcessCache
 from streamydb.key_processor.progress import ShardProgress
 from streamydb.key_processor.repeats import KnownOutputs, RepeatedResults

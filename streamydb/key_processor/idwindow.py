@@ -26,7 +26,6 @@ from streamydb.errors import InvariantViolation
 from streamydb.frames.blobs import BlobStore
 from streamydb.frames.table import Array, chunk_bounds
 from streamydb.frames.value_rows import Verdicts
-from streamydb.key_processor.held import put_table, table_of
 from streamydb.key_processor.id_rows import (
     IdTables,
     IdUse,
@@ -37,6 +36,7 @@ from streamydb.key_processor.id_rows import (
     make,
     probe,
 )
+from streamydb.key_processor.memory import put_table, table_of
 
 _Rows = TypeVar("_Rows", UsedIds, Verdicts)
 
