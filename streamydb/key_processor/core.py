@@ -18,6 +18,7 @@ from streamydb.frames.readers import ToExecutor, ToShard
 from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor import checks
 from streamydb.key_processor.base import describe
+from streamydb.key_processor.duplicates import KnownOutputs, RepeatedResults
 from streamydb.key_processor.expiry import Removals, with_removed
 from streamydb.key_processor.feedback import PlanFeedback, ShardInbox
 from streamydb.key_processor.grants import Granter, PlanGranter
@@ -26,7 +27,6 @@ from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.memory import META, put_state
 from streamydb.key_processor.process_cache import ProcessCache
 from streamydb.key_processor.progress import ShardDigests, ShardProgress
-from streamydb.key_processor.repeats import KnownOutputs, RepeatedResults
 from streamydb.key_processor.sizes import sizes_of_shard
 from streamydb.key_processor.state import ShardOutput, ShardState, load_or_begin
 from streamydb.key_processor.value_store import ValueStore
