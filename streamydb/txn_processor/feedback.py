@@ -13,9 +13,8 @@ from streamydb.frames.program import NOT_A_DUPLICATE
 from streamydb.frames.sizes import class_of, tells
 from streamydb.frames.table import Bytes, Ragged, starts_of
 from streamydb.frames.value_rows import Verdicts, WrittenValues
-from streamydb.txn_processor.format import format_results
+from streamydb.txn_processor.format import format_results, result_rows
 from streamydb.txn_processor.outcome import ExecutionOutcome
-from streamydb.txn_processor.rows import result_rows
 
 Ints = npt.NDArray[np.int64]
 

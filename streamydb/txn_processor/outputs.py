@@ -25,10 +25,9 @@ from streamydb.frames.value_rows import ChangeRows, ResultRows
 from streamydb.parser.fault import opened
 from streamydb.procedures.follow_ups import Outputs
 from streamydb.records.expiry import removal_number
-from streamydb.txn_processor.format import format_changes, format_results
+from streamydb.txn_processor.format import change_rows, format_changes, format_results, result_rows
 from streamydb.txn_processor.outcome import ExecutionOutcome
 from streamydb.txn_processor.result import as_duplicate, originals
-from streamydb.txn_processor.rows import change_rows, result_rows
 
 RESULTS: Final = 0
 CHANGES: Final = 1
