@@ -10,15 +10,7 @@ from unittest import mock
 import msgspec
 
 from streamydb.frames.messages import Feedback, Token
-from streamydb.key_processor import (
-    core,
-    duplicates,
-    feedback,
-    grants,
-    progress,
-    values,
-    withdrawals,
-)
+from streamydb.key_processor import core, duplicates, grants, inbox, progress, values, withdrawals
 from streamydb.key_processor.locking import core as single
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.local.shard_files import LmdbValues
@@ -151,12 +143,12 @@ def repeats_at_once() -> Any:
 
 def repeats_untold() -> Any:
     """Large values: nobody waits for a shard that is still telling repeated results."""
-    original = feedback.PlanFeedback.add
+    original = inbox.PlanFeedback.add
 
     def add(self: Any, told: Feedback | Token) -> None:
         original(self, msgspec.structs.replace(told, more=()))
 
-    return mock.patch.object(feedback.PlanFeedback, "add", add)
+    return mock.patch.object(inbox.PlanFeedback, "add", add)
 
 
 def announce_all_turns() -> Any:

@@ -20,10 +20,10 @@ from streamydb.key_processor import checks
 from streamydb.key_processor.base import describe
 from streamydb.key_processor.duplicates import KnownOutputs, RepeatedResults
 from streamydb.key_processor.expiry import Removals, with_removed
-from streamydb.key_processor.feedback import PlanFeedback, ShardInbox
 from streamydb.key_processor.grants import Granter, PlanGranter
 from streamydb.key_processor.id_rows import IdTables
 from streamydb.key_processor.idwindow import IdWindow
+from streamydb.key_processor.inbox import PlanFeedback, ShardInbox
 from streamydb.key_processor.memory import META, put_state
 from streamydb.key_processor.process_cache import ProcessCache
 from streamydb.key_processor.progress import ShardDigests, ShardProgress

@@ -10,10 +10,10 @@ STOPS_MAX = {
     "client": 11,
     "facade": 16,
     "parse": 5,
-    "shard": 19,
-    "execute": 11,
-    "feedback": 3,
-    "verdict back": 6,
+    "shard": 12,
+    "execute": 9,
+    "feedback": 2,
+    "verdict back": 5,
 }
 """How many files a reader stays in, at most, by stage."""
 

@@ -45,9 +45,9 @@ from streamydb.frames.record_rows import ReleasedRecords
 from streamydb.frames.shards import ShardConfig
 from streamydb.frames.table import Ragged, chunk_bounds
 from streamydb.frames.value_rows import ValueRows, Verdicts, WrittenValues
-from streamydb.key_processor.feedback import refuse_to_wait
 from streamydb.key_processor.id_rows import HomeIds, IdTables
 from streamydb.key_processor.idwindow import IdWindow
+from streamydb.key_processor.inbox import refuse_to_wait
 from streamydb.key_processor.locking import checks
 from streamydb.key_processor.locking.expiry import EndedKeys, Sweep, place_of, split_removals, swept
 from streamydb.key_processor.locking.locks import LockTable, answer, range_locks
