@@ -34,8 +34,8 @@ from streamydb.client.problems import (
     refusal,
 )
 from streamydb.client.reads import RangeScan, as_list, read, scan_page
-from streamydb.client.requests import Flow, Freshness, Pause, Stored, perform
-from streamydb.client.session import Session
+from streamydb.client.requests import Flow, Freshness, Pause, Stored
+from streamydb.client.session import Session, perform
 from streamydb.client.transactions import Committed, ReadItem, prepare
 from streamydb.errors import ValueRejected
 from streamydb.local.module_folder import load_file
