@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -18,12 +18,11 @@ from streamydb.client.problems import (
 )
 from streamydb.client.requests import Flow, Freshness
 from streamydb.client.session import Retry, Session, perform_with_retry
+from streamydb.client.transactions import as_list
 from streamydb.errors import ValueRejected
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.records import canonical
 from streamydb.records.table import Table
-
-_T = TypeVar("_T")
 
 
 def read(
@@ -130,15 +129,6 @@ def scan_page(scan: RangeScan, timeout_s: float | None = None) -> Flow[list[requ
     scan.count += len(page.entries)
     scan.last = page.entries[-1] if page.entries else scan.last
     return page.entries
-
-
-def as_list(items: Iterable[_T], alone: type | tuple[type, ...] = str) -> list[_T]:
-    """Return items as a list. Raises InvalidParameterError: it is one thing ``alone``, such as a
-    text.
-    """
-    if isinstance(items, alone):
-        raise InvalidParameterError(f"Several are given as a list, here [{items!r}].")
-    return list(items)
 
 
 def check_key(key: str) -> None:
