@@ -7,7 +7,7 @@ from collections import Counter
 from tools.travel import BEGIN, END, PAGE, stops, table
 
 STOPS_MAX = {
-    "client": 11,
+    "client": 8,
     "facade": 16,
     "parse": 5,
     "shard": 12,
