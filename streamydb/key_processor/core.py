@@ -45,7 +45,8 @@ class KeyTransactionProcessor:
     (which pipeline leads, audits).
 
     Out: messages for the executing partitions. Grants: the transactions whose ids live here, and
-    the values of the keys that live here. And what is resolved, and digests of the state.
+    the values of the keys that live here. Also records of what is resolved, and digests of the
+    state.
 
     State: everything in the blob store under ``meta`` and the names that it lists: the sorter's
     state, the last seq, the plan in flight, values, ids. The local files are caches of it.
@@ -141,6 +142,7 @@ class KeyTransactionProcessor:
             self._removals.forget_ended(plan)
             return []
         checks.fed(plan, parts, writes, verdicts, (self._shard, meta.config.shards))
+        # Ends count from the plan after the first one that wrote an end.
         expires, meta.expires = meta.expires, meta.expires or meta.ends
         self._values.apply_all(
             lambda: with_removed(self._removals.ended(plan) if expires else (), writes)
@@ -157,7 +159,7 @@ class KeyTransactionProcessor:
         return emitted
 
     def _plan(self, shape: PlanShape) -> list[ShardOutput[ToExecutor]]:
-        """Plan the next records of the order, and grant; ``shape``: as the state before has it."""
+        """Plan the next records of the order, and grant; ``shape``: as the last step saved it."""
         meta = self._meta
         limit = min(shape.records_max, meta.pace or shape.records_max)
         limit = meta.role.may_release(meta.seq, limit)

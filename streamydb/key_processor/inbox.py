@@ -88,27 +88,30 @@ class LastRecords:
         """Free the memory of what is kept: some 100 bytes a transaction."""
         self._kept = None
 
-    def of(self, told: Sequence[LogRecords], shards: int) -> list[CompiledRecords]:
+    def of(self, messages: Sequence[LogRecords], shards: int) -> list[CompiledRecords]:
         """Open the records that a shard got; nobody may change an array of them.
 
         Records of one partition of the log are one table, in the order of their offsets, if there
         is no other partition; the order in which they are given does not matter. With one shard
         nothing is kept, as no other one asks for it.
         """
-        blocks = [each.shared.stored for each in told]
+        blocks = [each.shared.stored for each in messages]
         stored = [block for block in blocks if block is not None]
-        if shards == 1 or len(stored) < len(told):
-            opened = _opened([each.shared.rows() for each in told])
+        if shards == 1 or len(stored) < len(messages):
+            opened = _opened([each.shared.rows() for each in messages])
         else:
             own = [StoredArrays(names, bytes(data)) for names, data in stored]
             order = sorted(range(len(own)), key=own.__getitem__)
-            told, given = [told[number] for number in order], [own[number] for number in order]
+            messages, given = (
+                [messages[number] for number in order],
+                [own[number] for number in order],
+            )
             kept = self._kept
             if kept is None or kept.given != given:
                 rows = [SharedRows.unflatten(block.arrays()) for block in given]
                 kept = self._kept = _Kept(given, _opened(rows))
             opened = kept.opened
-        return [_completed(table, [told[number] for number in of]) for of, table in opened]
+        return [_completed(table, [messages[number] for number in of]) for of, table in opened]
 
 
 def _opened(tables: Sequence[SharedRows]) -> _Opened:
@@ -123,8 +126,8 @@ def _partitions(table: SharedRows) -> tuple[int, int]:
     return int(table.partition.min()), int(table.partition.max())
 
 
-def _completed(shared: SharedRows, told: Sequence[LogRecords]) -> CompiledRecords:
-    known = [each.known() for each in told]
+def _completed(shared: SharedRows, messages: Sequence[LogRecords]) -> CompiledRecords:
+    known = [each.known() for each in messages]
     if len(known) == 1:
         return CompiledRecords.of(shared, *known[0])
     home = ChildRows(
@@ -170,9 +173,9 @@ class PlanFeedback:
         refuse_to_wait(meta.waits, meta.applied())
 
     def add(self, message: Feedback | Token) -> None:
-        """Note feedback of the plan in flight, or a token of it, and count what is of no use.
+        """Note feedback of the plan in flight, or a token of it; count any other.
 
-        That is a repetition, or belongs to an attempt that was given up, perhaps long ago.
+        Any other is a repetition, or belongs to an attempt that was given up, perhaps long ago.
 
         Raises:
             InvariantViolation: one start of the query made two plans of one number.
@@ -241,7 +244,7 @@ class PlanFeedback:
 
 
 def refuse_to_wait(waits: int, seq: int) -> None:
-    """Refuse to wait for ever: what was executed in a batch is in the feedback when it has ended.
+    """Refuse to wait for ever: when a micro-batch has ended, its feedback is in Kafka.
 
     Args:
         waits: micro-batches in a row in which none came though some is missing.

@@ -78,10 +78,10 @@ def _at(texts: dict[int, bytes], rows: Ints) -> Ragged:
         return Ragged.empty(len(rows))
     known = np.fromiter(texts, np.int64, len(texts))
     chosen = np.flatnonzero(np.isin(rows, known))
-    found = Ragged.of([texts[i] for i in rows[chosen].tolist()])
+    known_texts = Ragged.of([texts[i] for i in rows[chosen].tolist()])
     lengths = np.zeros(len(rows), np.int64)
-    lengths[chosen] = found.lengths()
-    return Ragged(found.data, starts_of(lengths))
+    lengths[chosen] = known_texts.lengths()
+    return Ragged(known_texts.data, starts_of(lengths))
 
 
 def _opaque(pool: Ragged, tags: Array, refs: Array) -> Ragged:
