@@ -11,7 +11,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 
@@ -241,5 +241,11 @@ def _is_worker(config: pytest.Config) -> bool:
 
 def _folder(item: pytest.Item) -> str:
     """The kind of a test; those of the layers have the same kinds, in a folder of their own."""
-    kind, *deeper = item.path.relative_to(Path(__file__).parent).parts
+    return _folder_of(item.path)
+
+
+@cache
+def _folder_of(path: Path) -> str:
+    """Of a file: a path is taken apart once, not for each of its tests."""
+    kind, *deeper = path.relative_to(Path(__file__).parent).parts
     return deeper[0] if kind == "layers" else kind
