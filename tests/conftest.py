@@ -21,7 +21,7 @@ from hypothesis import settings
 from streamydb.local.broker import EmbeddedBroker, start_detached, stop_detached
 from streamydb.local.own_process import keep_all
 from streamydb.sql.pool import Spare
-from tests.support import stalest, tracing
+from tests.support import query_forks, stalest, tracing
 from tests.support.compiled import compile_share
 from tests.support.recording import OPTION, Recorder
 from tests.support.secured import SECURED
@@ -80,7 +80,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the folder that the workers of a run share; have Java compile for a short life."""
     atexit.register(_hush)
-    Spare.ahead = False  # a process that loads DuckDB takes half a second; most tests use one
+    Spare.ahead = False  # most tests use one process for a query
+    query_forks.install()
     os.environ.setdefault("JDK_JAVA_OPTIONS", _JAVA_OPTIONS)
     if _is_worker(config):
         gc.disable()  # until all tests are collected: it would walk through them again and again
