@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from streamydb.errors import ConfigurationError
+from streamydb.local.java import GIVES_BACK
 
 HEAP_MB_DEFAULT = 1024
 """The broker's largest heap; Kafka itself lives in the page cache, not in the heap."""
@@ -160,6 +161,7 @@ def jvm_options(heap_mb: int, logging: Path) -> list[str]:
         f"-XX:InitialHeapSize={min(_FIRST_HEAP_MB, heap_mb)}m",
         f"-XX:MaxHeapSize={heap_mb}m",
         *(_SMALL if heap_mb <= SMALL_HEAP_MB else _USUAL),
+        *GIVES_BACK,
         "-server",
         "-XX:+ExitOnOutOfMemoryError",
         "-Djava.awt.headless=true",
