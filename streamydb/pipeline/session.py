@@ -23,7 +23,7 @@ from streamydb.errors import StreamyError
 from streamydb.local.class_data import java_options
 from streamydb.local.file_lock import scratch_folder, sweep
 from streamydb.local.jars import class_path, resolve, spark_home
-from streamydb.local.java import java_home
+from streamydb.local.java import GIVES_BACK, java_home
 from streamydb.local.own_process import few_arenas
 from streamydb.local.resources import shipped_file, spark_defaults
 from streamydb.pipeline.config import SMALL_JAVA, PipelineConfig
@@ -129,7 +129,7 @@ def driver_options(collector: str) -> str:
     ``collector``: those of its garbage collector and its compilers.
     """
     log = f'"-Dlog4j2.configurationFile={shipped_file("log4j2.properties")}"'
-    return " ".join([collector, *java_options("pipeline", resolve("pipeline")), log])
+    return " ".join([collector, *GIVES_BACK, *java_options("pipeline", resolve("pipeline")), log])
 
 
 def forget_defaults(spark: SparkSession) -> None:
