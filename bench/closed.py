@@ -16,6 +16,7 @@ from bench.engine import Engine
 from bench.errors import BenchError
 from bench.workload import Workload
 from streamydb.kafka.clients import MESSAGES, reader
+from streamydb.kafka.receiving import receive
 
 __all__ = ["Answered", "closed_loop"]
 
@@ -116,7 +117,7 @@ class _Clients:
     def _read(self) -> int:
         """Take the results that have come; return how many of ours."""
         end = time.monotonic() + _STALL_S_MAX
-        while not (messages := self._reader.consume(5_000, 0.005)):
+        while not (messages := receive(self._reader, 5_000, 0.005)):
             self._appender.poll()
             if time.monotonic() > end:
                 self._engine.check()

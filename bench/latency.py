@@ -19,6 +19,7 @@ from bench.appending import Appender
 from bench.engine import Engine
 from bench.waiting import Ends, wait_until
 from bench.workload import Workload
+from streamydb.kafka.receiving import receive
 
 __all__ = ["Arrivals", "Floats", "open_loop", "summary"]
 
@@ -29,7 +30,8 @@ _EDGES_MS: Final = (
     10000,
 )  # fmt: skip
 _LATE_S_MAX: Final = 120.0
-_TICK_S: Final = 0.002
+_TICK_S: Final = 0.001
+_NOTE_S: Final = 0.2
 
 
 class Arrivals:
@@ -50,7 +52,7 @@ class Arrivals:
         """Wait for the results of the ids `<id_prefix><first>` and the `count` - 1 after it."""
         settings = {
             "group.id": "streamydb-bench", "enable.auto.commit": False,
-            "fetch.wait.max.ms": 5, "log_level": 0,
+            "fetch.wait.max.ms": 100, "log_level": 0,
         }  # fmt: skip
         self._consumer = Consumer({**connection, **settings})
         topic = results.topic
@@ -75,7 +77,7 @@ class Arrivals:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            messages = self._consumer.consume(5000, 0.005)
+            messages = receive(self._consumer, 5000, 0.1)
             now = time.monotonic()
             for message in messages:
                 if message.error() is None:
@@ -113,12 +115,14 @@ def open_loop(
     payloads = workload.payloads(first, count)
     with Arrivals(engine.connection, engine.results, first, count) as arrivals:
         begun = time.monotonic() + 0.1
-        sent = 0
+        sent, noted_s = 0, 0.0
         while sent < count:
             due = min(count, int((time.monotonic() - begun) * rate) + 1)
             if due > sent:
                 appender.send(payloads[sent:due])
                 sent = due
+            if time.monotonic() - noted_s > _NOTE_S:
+                noted_s = time.monotonic()
                 note(f"{sent:,} of {count:,} sent, {count - arrivals.missing:,} answered")
             appender.poll()
             time.sleep(_TICK_S)

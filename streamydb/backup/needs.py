@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,10 +15,17 @@ from streamydb.errors import RecordError
 from streamydb.kafka import TopicNames
 from streamydb.kafka.reader import TopicMissingError, TopicReader
 from streamydb.local.folder import DatabaseFolder
-from streamydb.records.control import Beat, Following, LeaderClaim, Message, decode_message
+from streamydb.records.control import (
+    Beat,
+    Following,
+    LeaderClaim,
+    Message,
+    decode_message,
+    owner_of,
+)
 from streamydb.records.formats import UNREADABLE, later_format
 
-__all__ = ["Need", "checkpoint_offsets", "needs"]
+__all__ = ["Need", "checkpoint_offsets", "needs", "told_needs"]
 
 
 class Need(NamedTuple):
@@ -88,26 +95,32 @@ def _numbers(folder: Path) -> list[int]:
 
 
 def _told(connection: Mapping[str, str], database: str, log: str) -> Iterator[Need]:
-    """The newest word of each pipeline in `<db>.control`, by name.
-
-    Of the one that leads it says little, because it only tells those that follow; what it has
-    executed is what is resolved.
-    """
-    found: dict[str, tuple[str, Need]] = {}
-    leader = (0, "")
+    """Yield the need of each pipeline that the messages in `<db>.control` tell of, by name."""
     try:
         with TopicReader(connection, TopicNames(database).control) as reader:
-            for record in reader.whole():
-                message = _message(record.value(), log)
-                if isinstance(message, LeaderClaim) and message.epoch > leader[0]:
-                    leader = message.epoch, message.pipeline
-                if isinstance(message, Beat | Following):
-                    name = message.name or "active"
-                    what = f"the pipeline {name}, as it last told,"
-                    found[name] = message.pipeline, Need(what, name, message.resolved, None)
+            messages = [_message(record.value(), log) for record in reader.whole()]
     except TopicMissingError:
         return
-    yield from (need for pipeline, need in found.values() if pipeline != leader[1])
+    yield from told_needs(message for message in messages if message is not None)
+
+
+def told_needs(messages: Iterable[Message]) -> list[Need]:
+    """Return the need of each pipeline, by the newest of its messages, which come in order.
+
+    The one that leads says little, because it only tells those that follow; what it has executed is
+    what is resolved. A real-time gear needs nothing: it begins with the files of its pipeline.
+    """
+    newest: dict[str, tuple[str, Need]] = {}
+    leader = (0, "")
+    for message in messages:
+        if isinstance(message, LeaderClaim) and message.epoch > leader[0]:
+            leader = message.epoch, message.pipeline
+        is_gear = message.pipeline != owner_of(message.pipeline)
+        if isinstance(message, Beat | Following) and not is_gear:
+            name = message.name or "active"
+            who = f"the pipeline {name}, as it last told,"
+            newest[name] = message.pipeline, Need(who, name, message.resolved, None)
+    return [need for pipeline, need in newest.values() if pipeline != leader[1]]
 
 
 def _message(value: bytes | None, log: str) -> Message | None:

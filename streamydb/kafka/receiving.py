@@ -15,8 +15,19 @@ from streamydb.kafka.connection import RefusedError, metadata, watermarks
 from streamydb.kafka.errors import KafkaUnavailableError
 
 __all__ = [
-    "REQUEST_S", "Message", "SpanReader", "assign", "assign_ends", "at_end", "offsets_at", "pause",
-    "receive", "resume", "seek", "spans",
+    "REQUEST_S",
+    "Message",
+    "SpanReader",
+    "add_partition",
+    "assign",
+    "assign_ends",
+    "at_end",
+    "offsets_at",
+    "pause",
+    "receive",
+    "resume",
+    "seek",
+    "spans",
 ]  # fmt: skip
 
 REQUEST_S: Final = 5.0
@@ -29,6 +40,11 @@ _POLL_S: Final = 0.25
 def assign(consumer: Any, topic: str, positions: Mapping[int, int]) -> None:
     """Have a consumer read each of these partitions of a topic from its position on."""
     consumer.assign([TopicPartition(topic, number, at) for number, at in positions.items()])
+
+
+def add_partition(consumer: Any, topic: str, number: int, at: int) -> None:
+    """Have a consumer read one more partition, from its position on, beside those it reads."""
+    consumer.incremental_assign([TopicPartition(topic, number, at)])
 
 
 def assign_ends(consumer: Any, topics: Iterable[str], timeout_s: float) -> None:

@@ -39,7 +39,7 @@ from streamydb.pipeline.realtime.messages import Began, Channel, Executed, Left,
 from streamydb.pipeline.realtime.rows import record_columns
 from streamydb.procedures.modules import Modules
 from streamydb.records.rulings import Rulings, UnruledFaults
-from streamydb.txn_processor.outputs import Records
+from streamydb.txn_processor.outputs import FOLLOW_UPS, Records
 
 __all__ = ["GearLeft", "RealTimeHost"]
 
@@ -216,7 +216,13 @@ class _Worker:
         told = group_hashes(outputs).tobytes()
         self._channel.send(
             Executed(
-                group.seq, shard.position, shard.base_seq, told, group.resolved, shard.tail.bytes
+                group.seq,
+                shard.position,
+                shard.base_seq,
+                told,
+                group.resolved,
+                shard.tail.bytes,
+                any(records.topic == FOLLOW_UPS for records in outputs),
             )
         )
 

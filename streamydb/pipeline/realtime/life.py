@@ -200,7 +200,7 @@ class GearLife:
             raise GearEnded("fault", "the worker of the real-time gear ended at its start")
         self.worker = began.pid
         log.info("the real-time gear begins at seq %d, offset %d", began.seq, began.position)
-        self._reader = OutputReader(start.client, start.topics, self._see)
+        self._reader = OutputReader(start.client, start.topics, names.transactions, self._see)
         self._reader.start()
         threading.Thread(target=self._listen, name="streamydb-gear", daemon=True).start()
         self._coordinator = self._joined(self._channel)
@@ -243,6 +243,8 @@ class GearLife:
         while channel is not None:
             said = channel.receive()
             if isinstance(said, Executed):
+                if said.follow_ups and self._reader is not None:
+                    self._reader.read_log(said.position)
                 with self._lock:
                     self._announce(self._groups.add(said))
             else:

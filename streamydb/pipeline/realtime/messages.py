@@ -48,7 +48,8 @@ class Executed(msgspec.Struct, frozen=True, tag="executed"):
     ``seq``: the last one that is executed. ``position``: the next offset of the log. ``base``: the
     seq of the base. ``outputs``: hashes of the output records, 64 bits each. ``resolved``: the
     value of the resolved record to write when all of them are in Kafka; None: none is due.
-    ``tail_bytes``: payloads of the records behind the base.
+    ``tail_bytes``: payloads of the records behind the base. ``follow_ups``: transactions of
+    workflows are among the outputs; they go to the log, behind ``position``.
     """
 
     seq: int
@@ -57,6 +58,7 @@ class Executed(msgspec.Struct, frozen=True, tag="executed"):
     outputs: bytes
     resolved: bytes | None = None
     tail_bytes: int = 0
+    follow_ups: bool = False
 
 
 class Left(msgspec.Struct, frozen=True, tag="left"):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from streamydb.kafka.clients import SHARED, reader
-from streamydb.kafka.receiving import assign_ends, receive
+from streamydb.kafka.receiving import add_partition, assign_ends, receive
 from streamydb.pipeline.realtime.confirmations import SeenOutputs
 
 __all__ = ["OutputReader"]
@@ -16,13 +16,27 @@ _BATCH: Final = 5_000
 _POLL_S: Final = 0.1
 _REQUEST_S: Final = 10.0
 
+_PAUSE_S: Final = 0.002
+"""A group comes in several answers of Kafka; after the first, the thread waits for the others."""
+
+_FETCHING: Final = {
+    "fetch.wait.max.ms": "100",
+    "queued.min.messages": "1",
+    "fetch.queue.backoff.ms": "2",
+}
+"""What was not taken yet delays the next request, so a busy log costs one request in 2 ms."""
+
 
 class OutputReader:
     """Tells which outputs are in Kafka, from the moment on at which it was made.
 
+    The log is read back only once it has follow-ups: most of its records are transactions of
+    clients, and each would cost a request.
+
     Args:
         connection: settings of confluent-kafka.
         topics: numbers of the output topics (`txn_processor.outputs`) by their names.
+        log: the one of these topics that is the log.
         see: is told the hashes of what has come.
     """
 
@@ -30,6 +44,7 @@ class OutputReader:
         self,
         connection: Mapping[str, str],
         topics: Mapping[str, int],
+        log: str,
         see: Callable[[Sequence[int]], None],
     ) -> None:
         """Find the ends of the topics.
@@ -38,16 +53,24 @@ class OutputReader:
             KafkaException: Kafka does not answer.
         """
         self._numbers = topics
+        self._log = log
+        self._log_begin: int | None = None
+        self._reads_log = False
         self._see = see
         self._seen = SeenOutputs()
-        self._consumer = reader({**connection, "fetch.wait.max.ms": "100"}, SHARED)
-        assign_ends(self._consumer, topics, _REQUEST_S)
+        self._consumer = reader({**connection, **_FETCHING}, SHARED)
+        assign_ends(self._consumer, topics.keys() - {log}, _REQUEST_S)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="streamydb-readback", daemon=True)
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
+
+    def read_log(self, begin: int) -> None:
+        """Read the log, too, from offset ``begin`` on, unless it is read already."""
+        if self._log_begin is None:
+            self._log_begin = begin
 
     def stop(self) -> None:
         """End."""
@@ -57,13 +80,16 @@ class OutputReader:
         self._consumer.close()
 
     def _run(self) -> None:
-        while not self._stop.is_set():
-            found: dict[int, tuple[list[bytes], list[bytes]]] = {}
+        while not self._stop.wait(_PAUSE_S):
+            if self._log_begin is not None and not self._reads_log:
+                add_partition(self._consumer, self._log, 0, self._log_begin)
+                self._reads_log = True
+            outputs: dict[int, tuple[list[bytes], list[bytes]]] = {}
             for record in receive(self._consumer, _BATCH, _POLL_S):
                 if record.error() is None:
                     number = self._numbers[record.topic() or ""]
-                    keys, values = found.setdefault(number, ([], []))
+                    keys, values = outputs.setdefault(number, ([], []))
                     keys.append(record.key() or b"")
                     values.append(record.value() or b"")
-            for number, (keys, values) in found.items():
+            for number, (keys, values) in outputs.items():
                 self._see(self._seen.hashes(number, keys, values))

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from streamydb.backup import BackupError, BackupFolder, BackupManifest, State, copy, restore
-from streamydb.backup import needs as told_needs
+from streamydb.backup import needs as log_needs
 from streamydb.backup.kafka import BackupLog, ToldState, told_digests
 from streamydb.backup.log_end import require_same_end
 from streamydb.backup.needs import Need, checkpoint_offsets
@@ -34,6 +34,7 @@ from streamydb.errors import ConfigurationError
 from streamydb.kafka.reader import Span
 from streamydb.key_processor.id_rows import DatedIds
 from streamydb.records import Marker, decode_marker, encode_marker
+from streamydb.records.control import Beat, Following, LeaderClaim, Message, gear_of
 from streamydb.sorter.log_end import mark_of
 from streamydb.sorter.state import PartitionState
 from tests.support.memory_kafka import CONNECTION, Died, MemoryKafka
@@ -252,12 +253,43 @@ def test_a_folder_without_locks_is_not_taken_for_one_in_use(
             pass
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_pipelines_that_follow_need_the_log_and_gears_do_not(seed: int) -> None:
+    """A gear that has ended never tells again; its last word would keep the log for ever."""
+    dice = random.Random(seed)
+    names = {"one": "", "two": "standby"}
+    gears = [gear_of(pipeline, str(start)) for pipeline in names for start in range(2)]
+    messages: list[Message] = []
+    last: dict[str, int] = {}
+    leader = ""
+    for number in range(dice.randint(1, 40)):
+        sender = dice.choice([*names, *gears])
+        who = {"log": "log", "pipeline": sender, "name": names.get(sender, "real-time")}
+        kind = dice.randrange(3)
+        if kind == 0:
+            messages.append(LeaderClaim(epoch=number + 1, **who))
+            leader = sender
+            continue
+        fields = {"epoch": number, "resolved": dice.randint(0, 99)}
+        if kind == 1:
+            messages.append(Beat(read=1, **fields, **who))
+        else:
+            messages.append(Following(lag_ms=0, ready=True, **fields, **who))
+        last[sender] = fields["resolved"]
+    found = {need.name: need.seq for need in log_needs.told_needs(messages)}
+    assert found == {
+        name or "active": last[pipeline]
+        for pipeline, name in names.items()
+        if pipeline in last and pipeline != leader
+    }
+
+
 def test_what_a_newer_release_needs_is_not_passed_over() -> None:
     told = msgspec.json.encode({"kind": "following", "format": 99, "log": "log", "needs": "more"})
     with pytest.raises(BackupError, match="format 99"):
-        told_needs._message(told, "log")
+        log_needs._message(told, "log")
     for value in (None, b"", b"\xff", b'{"kind":"beat"}'):
-        assert told_needs._message(value, "log") is None
+        assert log_needs._message(value, "log") is None
 
 
 @pytest.mark.parametrize(
