@@ -53,9 +53,9 @@ class Spent(NamedTuple):
 
     clock_s: float
     cpu_s: float
-    read: int
-    written: int
-    faults: int
+    read: float
+    written: float
+    faults: float
 
     @classmethod
     def now(cls) -> Spent:

@@ -45,6 +45,11 @@ _SEGMENTS: Final = b"segments"
 _SETTLED: Final = b"settled"
 """Up to which key values have settled in the current round (`segment_files`)."""
 
+_MARK: Final = "+segments-1"
+"""Behind the position of a file that has segments, with the version of their form. A release that
+does not know it, finds a position that it cannot trust, and makes the file anew.
+"""
+
 _RECENT_PAGES_MAX: Final = 32_768
 """Pages of LMDB (128 MiB) that hold small values; what is older settles. More of them are copied by
 each plan, and fewer make each settling rewrite more of the segments.
@@ -229,7 +234,7 @@ class LmdbValues:
                     txn.delete(key)
                 else:
                     txn.put(key, b"")
-            self._move(txn, reached)
+            self._move(txn, reached, segments=len(segments) > 0)
         return True
 
     def _settle(self, at: Position, written: int) -> None:
@@ -245,6 +250,7 @@ class LmdbValues:
             after = txn.get(_SETTLED, b"", db=self._about)
             txn.put(_SETTLED, settling.run(after, _RECENT_PAGES_MAX, most), db=self._about)
             txn.put(_SEGMENTS, settling.raw, db=self._about)
+            self._move(txn, at, segments=True)
         settling.finish()
 
     def clear(self, expected: Position, reached: Position) -> bool:
@@ -259,15 +265,14 @@ class LmdbValues:
         """Remove everything; the next settling removes the files of segments."""
         txn.drop(self._values, delete=False)
         txn.drop(self._ends, delete=False)
-        txn.delete(_SEGMENTS, db=self._about)
-        self._move(txn, reached)
+        self._move(txn, reached, segments=False)
 
     def _lost(self, lost: SegmentLostError) -> None:
         """Begin anew without values, because some are lost; unless another worker has replaced the
         segments that named the lost one.
         """
         with self._env.begin(write=True) as txn:
-            if bytes(txn.get(_SEGMENTS, b"", db=self._about)) == lost.raw:
+            if self._segments(txn).raw == lost.raw:
                 self._drop(txn, (0, ""))
 
     def describe(self, at: Position, base: bytes) -> bool:
@@ -300,8 +305,9 @@ class LmdbValues:
     def _position(self, txn: lmdb.Transaction) -> Position:
         return _position_in(txn, self._about)
 
-    def _move(self, txn: lmdb.Transaction, position: Position) -> None:
-        txn.put(_POSITION, f"{position[0]} {position[1]}".encode(), db=self._about)
+    def _move(self, txn: lmdb.Transaction, position: Position, *, segments: bool) -> None:
+        mark = _MARK if segments else ""
+        txn.put(_POSITION, f"{position[0]} {position[1]}{mark}".encode(), db=self._about)
 
 
 class LmdbSnapshot:
@@ -365,8 +371,12 @@ class LmdbSnapshot:
 
 
 def _segments_in(txn: lmdb.Transaction, about: Any, folder: Path) -> Segments:
-    """Return the segments that a transaction names."""
-    return segments_of(folder, bytes(txn.get(_SEGMENTS, b"", db=about)))
+    """Return the segments that a transaction names.
+
+    A list without a mark was left by a release that has made the file anew.
+    """
+    marked = bytes(txn.get(_POSITION, b"", db=about)).endswith(_MARK.encode())
+    return segments_of(folder, bytes(txn.get(_SEGMENTS, b"", db=about)) if marked else b"")
 
 
 def _position_in(txn: lmdb.Transaction, about: Any) -> Position:
@@ -374,7 +384,7 @@ def _position_in(txn: lmdb.Transaction, about: Any) -> Position:
     data = txn.get(_POSITION, db=about)
     if data is None:
         return 0, ""
-    applied, digest = bytes(data).decode().split(" ")
+    applied, digest = bytes(data).decode().removesuffix(_MARK).split(" ")
     return int(applied), digest
 
 

@@ -10,7 +10,17 @@ import numpy as np
 
 from streamydb.columns.plans import Life
 from streamydb.columns.readers import TO_EXECUTOR, TO_SHARD
+from streamydb.columns.segments import (
+    Entries,
+    blocks_of,
+    fences_of,
+    found_in,
+    merged,
+    packed,
+    unpacked,
+)
 from streamydb.columns.shards import ShardConfig
+from streamydb.columns.table import Ragged
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.txn_processor import outputs as o
@@ -42,6 +52,16 @@ def warm_up() -> None:
         feedback: list[bytes] = []
         for step in range(3):
             feedback = _step(config, stores, feedback, step)
+    _settle()
+
+
+def _settle() -> None:
+    """Run a value through the kernels of segments; what they read of a file cannot be written."""
+    one = Entries(Ragged.of([b"x"]), Ragged.of([b"an item"]))
+    blocks, starts = packed(merged(one, one))
+    data, fences = np.frombuffer(blocks.tobytes(), np.uint8), fences_of(one, starts)
+    found_in(data, blocks_of(fences, one.keys), one.keys)
+    merged(unpacked(data, 0, 1), one)
 
 
 def _step(

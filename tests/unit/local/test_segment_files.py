@@ -235,3 +235,21 @@ def test_a_worker_of_an_earlier_list_reads_on(folder: Path) -> None:
     assert store.load(at, [b"1"]) is None
     segment_files._OPEN[folder / "segments"] = stale  # another process's, of long ago
     compare(store, model, rng)
+
+
+def test_a_release_without_segments_does_not_trust_a_file_that_has_them(folder: Path) -> None:
+    rng, state, blobs, model = random.Random(4), ValuesState(), MemoryBlobs(), MemoryValues()
+    for version in range(20):
+        writes = drawn(rng, version)
+        ShardValues(state, blobs, LmdbValues(folder)).apply(writes)
+        model.apply(model.at, (state.applied, state.digest), *items_of(writes))
+    store = LmdbValues(folder)
+    with store._env.begin(store._about, write=True) as txn:
+        seen = bytes(txn.get(b"position", b"")).decode().split(" ")
+        assert seen[1] != state.digest  # as an earlier release reads it
+        txn.drop(store._values, delete=False)
+        txn.drop(store._ends, delete=False)
+        txn.put(b"position", b"7 anew")  # as it then makes the file anew
+    assert store.load((7, "anew"), [key_of(n) for n in range(KEYS)]) == [None] * KEYS
+    ShardValues(state, blobs, store).read(Ragged.of([b"1"]))
+    compare(store, model, rng)
