@@ -1,9 +1,9 @@
-"""Sorted segments: keys and items packed into blocks of one page each, and how they are searched.
+"""Sorted segments: keys and items packed into pages of one page each, and how they are searched.
 
-A block has 4,096 bytes: how many entries it has and how many bytes its keys begin with alike (two
+A page has 4,096 bytes: how many entries it has and how many bytes its keys begin with alike (two
 bytes each), those bytes, for each entry where its key and where its item ends (two bytes each), and
 then the rest of each key with its item. So a key costs little more than its own bytes, and a search
-reads one page. A *fence* is the first key of each block.
+reads one page. A *fence* is the first key of each page.
 """
 
 from __future__ import annotations
@@ -17,11 +17,18 @@ from streamydb.columns.jit import copy_bytes, kernel, leaf
 from streamydb.columns.table import Bytes, Ragged
 
 __all__ = [
-    "BLOCK_BYTES", "ENTRY_BYTES_MAX", "Entries", "blocks_of", "fences_of", "found_in", "merged",
-    "packed", "unpacked",
+    "ENTRY_BYTES_MAX",
+    "PAGE_BYTES",
+    "Entries",
+    "fences_of",
+    "found_in",
+    "merged",
+    "packed",
+    "pages_of",
+    "unpacked",
 ]  # fmt: skip
 
-BLOCK_BYTES: Final = 4_096
+PAGE_BYTES: Final = 4_096
 ENTRY_BYTES_MAX: Final = 1_800
 """A key and an item that are longer together are in no segment: LMDB gives them pages anyway."""
 
@@ -71,10 +78,10 @@ def _alike(data: Bytes, a: int, a_end: int, b: int, b_end: int) -> int:
 
 @kernel
 def _cut(keys: Bytes, key_offsets: Ints, item_offsets: Ints) -> Ints:
-    """Return where blocks begin, and the end: as many entries as fit into each."""
+    """Return where pages begin, and the end: as many entries as fit into each."""
     n = len(key_offsets) - 1
     starts = np.empty(n + 1, np.int64)
-    blocks, first = 0, 0
+    pages, first = 0, 0
     alike, texts = 0, 0
     for i in range(n):
         own = key_offsets[i + 1] - key_offsets[i] + item_offsets[i + 1] - item_offsets[i]
@@ -85,22 +92,22 @@ def _cut(keys: Bytes, key_offsets: Ints, item_offsets: Ints) -> Ints:
             both = min(both, alike)
             count = i - first + 1
             size = _HEAD_BYTES + both + count * (_BOUNDS_BYTES - both) + texts + own
-            if size <= BLOCK_BYTES:
+            if size <= PAGE_BYTES:
                 alike, texts = both, texts + own
                 continue
-        starts[blocks] = first = i
-        blocks += 1
+        starts[pages] = first = i
+        pages += 1
         alike, texts = key_offsets[i + 1] - key_offsets[i], own
-    starts[blocks] = n
-    return starts[: blocks + 1].copy()
+    starts[pages] = n
+    return starts[: pages + 1].copy()
 
 
 @kernel
 def _pack(starts: Ints, keys: Bytes, key_offsets: Ints, items: Bytes, item_offsets: Ints) -> Bytes:
-    blocks = len(starts) - 1
-    out = np.zeros(blocks * BLOCK_BYTES, np.uint8)
-    for block in range(blocks):
-        first, end, base = starts[block], starts[block + 1], block * BLOCK_BYTES
+    pages = len(starts) - 1
+    out = np.zeros(pages * PAGE_BYTES, np.uint8)
+    for page in range(pages):
+        first, end, base = starts[page], starts[page + 1], page * PAGE_BYTES
         alike = _alike(
             keys, key_offsets[first], key_offsets[first + 1], key_offsets[end - 1], key_offsets[end]
         )
@@ -123,7 +130,7 @@ def _pack(starts: Ints, keys: Bytes, key_offsets: Ints, items: Bytes, item_offse
 
 
 def packed(entries: Entries) -> tuple[Bytes, Ints]:
-    """Return the blocks of entries, none of them a removal, and which entry begins each block.
+    """Return the pages of entries, none of them a removal, and which entry begins each page.
 
     Each entry has `ENTRY_BYTES_MAX` at most.
     """
@@ -134,10 +141,10 @@ def packed(entries: Entries) -> tuple[Bytes, Ints]:
 
 @kernel
 def _measure(data: Bytes, first: int, end: int) -> Ints:
-    """Return of blocks how many entries they have, and the bytes of their keys and items."""
+    """Return of pages how many entries they have, and the bytes of their keys and items."""
     out = np.zeros(3, np.int64)
-    for block in range(first, end):
-        base = block * BLOCK_BYTES
+    for page in range(first, end):
+        base = page * PAGE_BYTES
         count, alike = _short(data, base), _short(data, base + 2)
         bounds = base + _HEAD_BYTES + alike
         at = _HEAD_BYTES + alike + count * _BOUNDS_BYTES
@@ -157,8 +164,8 @@ def _unpack(data: Bytes, first: int, end: int) -> tuple[Bytes, Ints, Bytes, Ints
     keys, key_offsets = np.empty(sizes[1], np.uint8), np.zeros(sizes[0] + 1, np.int64)
     items, item_offsets = np.empty(sizes[2], np.uint8), np.zeros(sizes[0] + 1, np.int64)
     row = 0
-    for block in range(first, end):
-        base = block * BLOCK_BYTES
+    for page in range(first, end):
+        base = page * PAGE_BYTES
         count, alike = _short(data, base), _short(data, base + 2)
         bounds = base + _HEAD_BYTES + alike
         at = bounds + count * _BOUNDS_BYTES
@@ -177,13 +184,13 @@ def _unpack(data: Bytes, first: int, end: int) -> tuple[Bytes, Ints, Bytes, Ints
 
 
 def unpacked(data: Bytes, first: int, end: int) -> Entries:
-    """Return the entries of the blocks from ``first`` up to ``end``."""
+    """Return the entries of the pages from ``first`` up to ``end``."""
     keys, key_offsets, items, item_offsets = _unpack(data, first, end)
     return Entries(Ragged(keys, key_offsets), Ragged(items, item_offsets))
 
 
 @kernel
-def _blocks_of(fences: Bytes, fence_offsets: Ints, keys: Bytes, key_offsets: Ints) -> Ints:
+def _pages_of(fences: Bytes, fence_offsets: Ints, keys: Bytes, key_offsets: Ints) -> Ints:
     out = np.empty(len(key_offsets) - 1, np.int64)
     for i in range(len(out)):
         low, high = 0, len(fence_offsets) - 1
@@ -201,19 +208,19 @@ def _blocks_of(fences: Bytes, fence_offsets: Ints, keys: Bytes, key_offsets: Int
     return out
 
 
-def blocks_of(fences: Ragged, keys: Ragged) -> Ints:
-    """Return in which block each key is, if it is in one; -1: it is before all of them; (n,)."""
-    return _blocks_of(fences.data, fences.offsets, keys.data, keys.offsets)
+def pages_of(fences: Ragged, keys: Ragged) -> Ints:
+    """Return in which page each key is, if it is in one; -1: it is before all of them; (n,)."""
+    return _pages_of(fences.data, fences.offsets, keys.data, keys.offsets)
 
 
 @kernel
-def _found_in(data: Bytes, blocks: Ints, keys: Bytes, key_offsets: Ints) -> tuple[Ints, Ints]:
-    n = len(blocks)
+def _found_in(data: Bytes, pages: Ints, keys: Bytes, key_offsets: Ints) -> tuple[Ints, Ints]:
+    n = len(pages)
     starts, ends = np.zeros(n, np.int64), np.zeros(n, np.int64)
     for i in range(n):
-        if blocks[i] < 0:
+        if pages[i] < 0:
             continue
-        base = blocks[i] * BLOCK_BYTES
+        base = pages[i] * PAGE_BYTES
         count, alike = _short(data, base), _short(data, base + 2)
         begin, end = key_offsets[i], key_offsets[i + 1]
         head = base + _HEAD_BYTES
@@ -240,12 +247,12 @@ def _found_in(data: Bytes, blocks: Ints, keys: Bytes, key_offsets: Ints) -> tupl
     return starts, ends
 
 
-def found_in(data: Bytes, blocks: Ints, keys: Ragged) -> tuple[Ints, Ints]:
-    """Return where the items of keys begin and end in the blocks `blocks_of` tells; 0, 0: absent.
+def found_in(data: Bytes, pages: Ints, keys: Ragged) -> tuple[Ints, Ints]:
+    """Return where the items of keys begin and end in the pages `pages_of` tells; 0, 0: absent.
 
-    Reads one block a key.
+    Reads one page a key.
     """
-    return _found_in(data, blocks, keys.data, keys.offsets)
+    return _found_in(data, pages, keys.data, keys.offsets)
 
 
 @kernel
@@ -290,5 +297,5 @@ def merged(old: Entries, new: Entries) -> Entries:
 
 
 def fences_of(entries: Entries, starts: Ints) -> Ragged:
-    """Return the first key of each block; ``starts``: as `packed` tells."""
+    """Return the first key of each page; ``starts``: as `packed` tells."""
     return entries.keys.take(starts)

@@ -25,23 +25,28 @@ import msgspec
 import numpy as np
 
 from streamydb.columns.segments import (
-    BLOCK_BYTES,
     ENTRY_BYTES_MAX,
+    PAGE_BYTES,
     Entries,
     Ints,
-    blocks_of,
     fences_of,
     found_in,
     merged,
     packed,
+    pages_of,
     unpacked,
 )
 from streamydb.columns.table import Bytes, Ragged
 
 __all__ = ["SegmentLostError", "Segments", "Settling", "segments_of"]
 
-_SEGMENT_BLOCKS: Final = 2_048
-"""Blocks of a segment, about: 8 MiB."""
+_SEGMENT_PAGES: Final = 2_048
+"""Pages of a segment, about: 8 MiB; more where there are many segments."""
+
+_SEGMENTS_MANY: Final = 128
+"""With so many segments, new ones are twice as large, with twice as many three times, and so on:
+each takes a file descriptor of each process.
+"""
 
 _STEP_ENTRIES: Final = 262_144
 """So many entries settle at a time, at most."""
@@ -49,7 +54,7 @@ _STEP_ENTRIES: Final = 262_144
 _ROUNDS_MAX: Final = 2
 """How often settling comes to the last key at a time; large values stay in LMDB."""
 
-_READ_BLOCKS_MAX: Final = 64
+_READ_PAGES_MAX: Final = 64
 _OFFSET_BYTES: Final = 8
 Pair = tuple[Any, Any]
 
@@ -67,11 +72,11 @@ class SegmentLostError(Exception):
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True):
-    """A file: its ``name``, the ``first`` key, ``blocks``, and ``size`` in bytes with fences."""
+    """A file: its ``name``, the ``first`` key, ``pages``, and ``size`` in bytes with fences."""
 
     name: str
     first: bytes
-    blocks: int
+    pages: int
     size: int
 
 
@@ -131,13 +136,13 @@ class Segments:
         if not keys or not self.listed:
             return out
         names = Ragged.of(keys)
-        numbers = blocks_of(self._firsts, names)
+        numbers = pages_of(self._firsts, names)
         for number in np.unique(numbers[numbers >= 0]).tolist():
             rows = np.flatnonzero(numbers == number)
             mapped, wanted = self._mapped(number), names.take(rows)
-            blocks = blocks_of(mapped.fences, wanted)
-            _fetch(mapped, blocks)
-            starts, ends = found_in(mapped.data, blocks, wanted)
+            pages = pages_of(mapped.fences, wanted)
+            _fetch(mapped, pages)
+            starts, ends = found_in(mapped.data, pages, wanted)
             file = mapped.file
             for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
                 if end:
@@ -172,7 +177,7 @@ class Segments:
         """Return the number of the segment into which a key settles, and where the next begins;
         there is a segment.
         """
-        number = max(0, int(blocks_of(self._firsts, Ragged.of([key]))[0]))
+        number = max(0, int(pages_of(self._firsts, Ragged.of([key]))[0]))
         later = self.listed[number + 1 : number + 2]
         return number, later[0].first if later else None
 
@@ -182,24 +187,24 @@ class Segments:
         Raises:
             SegmentLostError: see `open_all`.
         """
-        mapped, blocks = self._mapped(number), self.listed[number].blocks
-        mapped.file.madvise(mmap.MADV_WILLNEED, 0, blocks * BLOCK_BYTES)
-        return unpacked(mapped.data, 0, blocks)
+        mapped, pages = self._mapped(number), self.listed[number].pages
+        mapped.file.madvise(mmap.MADV_WILLNEED, 0, pages * PAGE_BYTES)
+        return unpacked(mapped.data, 0, pages)
 
     def _items(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the entries from ``start`` on; reads more at a time the further it goes."""
         (first, _), several = self.covering(start), 1
         for number in range(first, len(self.listed)):
-            mapped, blocks = self._mapped(number), self.listed[number].blocks
+            mapped, pages = self._mapped(number), self.listed[number].pages
             wanted = Ragged.of([start])
-            block = max(0, int(blocks_of(mapped.fences, wanted)[0])) if number == first else 0
-            while block < blocks:
-                end = min(blocks, block + several)
-                keys, items = unpacked(mapped.data, block, end)
+            page = max(0, int(pages_of(mapped.fences, wanted)[0])) if number == first else 0
+            while page < pages:
+                end = min(pages, page + several)
+                keys, items = unpacked(mapped.data, page, end)
                 for pair in zip(keys.tolist(), items.tolist(), strict=True):
                     if pair[0] >= start:
                         yield pair
-                block, several = end, min(2 * several, _READ_BLOCKS_MAX)
+                page, several = end, min(2 * several, _READ_PAGES_MAX)
 
     def _mapped(self, number: int) -> _Mapped:
         segment = self.listed[number]
@@ -241,33 +246,33 @@ def _map(path: Path, segment: Segment) -> _Mapped:
         mapped = mmap.mmap(file.fileno(), segment.size, access=mmap.ACCESS_READ)
     mapped.madvise(mmap.MADV_RANDOM)
     data = np.frombuffer(mapped, np.uint8)
-    at = segment.blocks * BLOCK_BYTES
-    texts = at + (segment.blocks + 1) * _OFFSET_BYTES
+    at = segment.pages * PAGE_BYTES
+    texts = at + (segment.pages + 1) * _OFFSET_BYTES
     offsets = data[at:texts].view("<i8").astype(np.int64)
     return _Mapped(mapped, data, Ragged(data[texts:].copy(), offsets))
 
 
-def _fetch(mapped: _Mapped, blocks: Ints) -> None:
-    """Have the disk read all blocks at once that are not in memory; reading waits for them."""
-    wanted = np.unique(blocks)
+def _fetch(mapped: _Mapped, pages: Ints) -> None:
+    """Have the disk read all pages at once that are not in memory; reading waits for them."""
+    wanted = np.unique(pages)
     wanted = wanted[wanted >= 0]
     resident = _resident()
     if len(wanted) < 2 or resident is None:
         return
     first, count = int(wanted[0]), int(wanted[-1] - wanted[0]) + 1
     there = np.zeros(count, np.uint8)
-    address = mapped.data.ctypes.data + first * BLOCK_BYTES
-    if resident(address, count * BLOCK_BYTES, there.ctypes.data):
+    address = mapped.data.ctypes.data + first * PAGE_BYTES
+    if resident(address, count * PAGE_BYTES, there.ctypes.data):
         return
     missing = wanted[(there[wanted - first] & 1) == 0]
-    for block in missing.tolist():
-        mapped.file.madvise(mmap.MADV_WILLNEED, block * BLOCK_BYTES, BLOCK_BYTES)
+    for page in missing.tolist():
+        mapped.file.madvise(mmap.MADV_WILLNEED, page * PAGE_BYTES, PAGE_BYTES)
 
 
 @cache
 def _resident() -> Any:
-    """Return the system's `mincore`; None where there is none or pages are larger than blocks."""
-    if mmap.PAGESIZE != BLOCK_BYTES:
+    """Return the system's `mincore`; None where there is none or pages are larger than pages."""
+    if mmap.PAGESIZE != PAGE_BYTES:
         return None
     try:
         found = ctypes.CDLL(None).mincore
@@ -359,7 +364,8 @@ class Settling:
     def _merge(self, number: int, new: Entries) -> None:
         segments = self._segments
         old = segments.entries(number) if len(segments) else _NONE
-        made = [self._write(part) for part in _parts(merged(old, new))]
+        pages = _SEGMENT_PAGES * (1 + len(segments) // _SEGMENTS_MANY)
+        made = [self._write(part) for part in _parts(merged(old, new), pages)]
         delete = self._txn.delete
         for key in new.keys.tolist():
             delete(key, db=self._values)
@@ -369,10 +375,10 @@ class Settling:
 
     def _write(self, entries: Entries) -> Segment:
         """Write a segment; its name is new, so nobody has another file of that name in memory."""
-        blocks, starts = packed(entries)
+        pages, starts = packed(entries)
         fences = fences_of(entries, starts)
         name = secrets.token_hex(8)
-        parts = blocks.tobytes(), fences.offsets.astype("<i8").tobytes(), fences.data.tobytes()
+        parts = pages.tobytes(), fences.offsets.astype("<i8").tobytes(), fences.data.tobytes()
         with (self._folder / name).open("wb") as file:
             file.writelines(parts)
         return Segment(name, entries.keys[0], len(starts), sum(map(len, parts)))
@@ -381,12 +387,11 @@ class Settling:
 _NONE: Final = Entries(Ragged.empty(), Ragged.empty())
 
 
-def _parts(entries: Entries) -> Iterator[Entries]:
-    """Cut entries into as many as segments should have, by their bytes."""
+def _parts(entries: Entries, pages: int) -> Iterator[Entries]:
+    """Cut entries into segments of so many pages, about."""
     keys, items = entries
     count = len(keys)
-    size = len(keys.data) + len(items.data) + 4 * count
-    several = max(1, round(size / (_SEGMENT_BLOCKS * BLOCK_BYTES)))
+    several = max(1, round((len(keys.data) + len(items.data)) / (pages * PAGE_BYTES)))
     bounds = [count * part // several for part in range(several + 1)]
     for start, end in pairwise(bounds):
         if end > start:

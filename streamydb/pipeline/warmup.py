@@ -12,11 +12,11 @@ from streamydb.columns.plans import Life
 from streamydb.columns.readers import TO_EXECUTOR, TO_SHARD
 from streamydb.columns.segments import (
     Entries,
-    blocks_of,
     fences_of,
     found_in,
     merged,
     packed,
+    pages_of,
     unpacked,
 )
 from streamydb.columns.shards import ShardConfig
@@ -58,9 +58,9 @@ def warm_up() -> None:
 def _settle() -> None:
     """Run a value through the kernels of segments; what they read of a file cannot be written."""
     one = Entries(Ragged.of([b"x"]), Ragged.of([b"an item"]))
-    blocks, starts = packed(merged(one, one))
-    data, fences = np.frombuffer(blocks.tobytes(), np.uint8), fences_of(one, starts)
-    found_in(data, blocks_of(fences, one.keys), one.keys)
+    pages, starts = packed(merged(one, one))
+    data, fences = np.frombuffer(pages.tobytes(), np.uint8), fences_of(one, starts)
+    found_in(data, pages_of(fences, one.keys), one.keys)
     merged(unpacked(data, 0, 1), one)
 
 

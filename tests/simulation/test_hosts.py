@@ -326,7 +326,8 @@ def hosted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
         slow = mock.patch.object(shard_files, "_SLOW_S", dice.choice([-1.0, 1e-5]))
         whole = mock.patch.object(hosts, "_FORMATTED_WHERE_EXECUTED", dice.choice([0, 3, 4_000]))
         many = mock.patch.object(planner, "LEAST_WEIGHT", dice.choice([1, planner.LEAST_WEIGHT]))
-        with parts, runs, few, slow, whole, many:
+        recent = mock.patch.object(shard_files, "_RECENT_PAGES_MAX", dice.choice([0, 32_768]))
+        with parts, runs, few, slow, whole, many, recent:
             return run.run_seed(seed, RECORDS, large=0.0)
 
     def would_wait(_: Exchange) -> None:
