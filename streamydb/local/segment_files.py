@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import secrets
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
@@ -38,7 +39,9 @@ from streamydb.columns.segments import (
 )
 from streamydb.columns.table import Bytes, Ragged
 
-__all__ = ["SegmentLostError", "Segments", "Settling", "segments_of"]
+__all__ = [
+    "Segment", "SegmentLostError", "Segments", "Settling", "forget", "remove", "segments_of",
+]  # fmt: skip
 
 _SEGMENT_PAGES: Final = 2_048
 """Pages of a segment, about: 8 MiB; more where there are many segments."""
@@ -233,6 +236,11 @@ def segments_of(folder: Path, raw: bytes) -> Segments:
 def forget(folder: Path) -> None:
     """Close the segments in ``folder``."""
     _OPEN.pop(folder, None)
+
+
+def remove(folder: Path) -> None:
+    """Remove the files in ``folder``."""
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _map(path: Path, segment: Segment) -> _Mapped:

@@ -262,7 +262,8 @@ class LmdbValues:
         return True
 
     def _drop(self, txn: lmdb.Transaction, reached: Position) -> None:
-        """Remove everything; the next settling removes the files of segments."""
+        """Remove everything. Who dies before the transaction is committed has lost the segments."""
+        segment_files.remove(self._folder)
         txn.drop(self._values, delete=False)
         txn.drop(self._ends, delete=False)
         self._move(txn, reached, segments=False)

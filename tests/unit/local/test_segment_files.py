@@ -118,6 +118,7 @@ def test_values_that_settle_are_what_was_written(folder: Path, seed: int) -> Non
             require(*held.pop(0))
         if version == 30 and rng.random() < 0.5:
             assert store.clear(model.at, (31, "cleared"))
+            assert not segments(folder)
             assert model.clear(model.at, (31, "cleared"))
         most = max(most, len(segments(folder)))
     compare(store, model, rng)
