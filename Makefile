@@ -166,12 +166,18 @@ figures: venv jars ## Measure docs/figures.md again, beside PostgreSQL, in 20 mi
 	$(BIN)/python -m bench.figures
 
 .PHONY: lint
-lint: $(READY_DEV) ## Check style, format, types, imports and sizes: ruff, mypy, import-linter, tests/test_tidy.py
+lint: $(READY_DEV) ## Check style, format, types, imports, sizes and subjects of commits
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(PYTEST) -q tests/test_tidy.py
+	$(BIN)/python tools/subjects.py
+
+VERSION ?=
+.PHONY: release
+release: $(READY_DEV) ## Check, build the wheels into dist/ and tag VERSION=1.2.3; pushes nothing
+	@$(BIN)/python -m tools.release $(VERSION)
 
 .PHONY: audit
 audit: $(READY_DEV) ## Look the pinned packages up in a database of known vulnerabilities (2: out of reach)

@@ -49,9 +49,9 @@ _RUNS = 3
 class _Host(Declared):
     """A state in memory, with 2,000 keys of one range."""
 
-    def __init__(self, *, weighs: bool) -> None:
+    def __init__(self) -> None:
         keys = ["a", "b", "$flows/m", "$windows/m.w"]
-        super().__init__(keys, [], [Range(prefix="r/")], weighs=weighs)
+        super().__init__(keys, [], [Range(prefix="r/")])
         self._entries = [(f"r/{i:04}", b"1") for i in range(2_000)]
 
     def look(self, _key: str) -> tuple[bytes | None, int]:
@@ -79,29 +79,29 @@ def module_of(case: Case) -> Module:
     return compile_module("m", text.encode())
 
 
-def called(module: Module, times: int, *, weighs: bool = True) -> Called:
+def called(module: Module, times: int) -> Called:
     """Call it with so many repetitions."""
-    return run(module, "f", canonical({"n": times}), _Host(weighs=weighs), Stamp(1, 1, "t"))
+    return run(module, "f", canonical({"n": times}), _Host(), Stamp(1, 1, "t"))
 
 
-def measured(case: Case, *, weighs: bool = True) -> Measured:
+def measured(case: Case) -> Measured:
     """Measure a row: the best of some runs, without what is prepared."""
     module = module_of(case)
-    nothing, once = (called(module, times, weighs=weighs) for times in (0, 1))
+    nothing, once = (called(module, times) for times in (0, 1))
     each = once.steps - nothing.steps
     left = min(_STEPS, PROCEDURE_STEPS_MAX - nothing.steps)
-    times = min(left // max(each, 1), _REPEATED_MAX, int(_SECONDS / _seconds(module, 1, weighs)))
+    times = min(left // max(each, 1), _REPEATED_MAX, int(_SECONDS / _seconds(module, 1)))
     times = max(times, 1)
-    steps = called(module, times, weighs=weighs).steps - nothing.steps
+    steps = called(module, times).steps - nothing.steps
     prepared, all_of_it = (
-        min(_seconds(module, repeated, weighs) for _ in range(_RUNS)) for repeated in (0, times)
+        min(_seconds(module, repeated) for _ in range(_RUNS)) for repeated in (0, times)
     )
     return Measured(case, steps / times, (all_of_it - prepared) * 1e9 / max(steps, 1))
 
 
-def _seconds(module: Module, times: int, weighs: bool) -> float:  # noqa: FBT001
+def _seconds(module: Module, times: int) -> float:
     begin = time.process_time()
-    called(module, times, weighs=weighs)
+    called(module, times)
     return time.process_time() - begin
 
 
@@ -109,9 +109,8 @@ def main() -> None:
     """Print the rows, the worst first."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", nargs="?", default="", help="a part of the names of entries")
-    parser.add_argument("--earlier", action="store_true", help="charge as earlier releases did")
     given = parser.parse_args()
-    rows = [measured(case, weighs=not given.earlier) for case in CASES if given.name in case.entry]
+    rows = [measured(case) for case in CASES if given.name in case.entry]
     print(f"{'ns a step':>9} {'steps':>9}  entry")
     for row in sorted(rows, key=lambda row: -row.step_ns):
         told = row.case.operation.replace("\n", " ; ")

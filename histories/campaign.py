@@ -37,8 +37,8 @@ from histories.records import (
 )
 from histories.watcher import Watcher
 from histories.workload import HistoryClient, Shape
+from streamydb.client.session import new_id
 from streamydb.errors import StreamyError
-from streamydb.facade.payloads import new_id
 from streamydb.local.processes import end_with_parent
 
 __all__ = ["STOP", "Campaign", "CampaignError", "files", "run"]

@@ -31,7 +31,6 @@ from histories.records import (
     WriteOperation,
 )
 from histories.workload import Shape
-from streamydb.client.aborts import CheckFailedError, ConflictError
 from streamydb.client.awaiting.client import AsyncClient
 from streamydb.client.awaiting.http import AsyncHttpTransport
 from streamydb.client.awaiting.views import AsyncView
@@ -39,6 +38,8 @@ from streamydb.client.connections import HttpOptions
 from streamydb.client.connector import connect_async
 from streamydb.client.errors import ClientError, OutcomeUnknownError
 from streamydb.client.problems import (
+    CheckFailedError,
+    ConflictError,
     DeadlinePassedError,
     SnapshotGoneError,
     TransactionUnknownError,

@@ -10,7 +10,7 @@ import msgspec
 
 from streamydb.client import attempts, core, errors, session, transactions
 from streamydb.client.requests import Send
-from streamydb.facade import coverage
+from streamydb.facade import reads
 from streamydb.verify.oracle import core as oracle
 
 __all__ = ["CLIENT_MUTATIONS"]
@@ -87,7 +87,7 @@ def _send_after_the_time() -> Any:
 
 def _wait_for_control_records() -> Any:
     """Reads: a strong read waits until the end of the log is covered, whatever lies before it."""
-    return mock.patch.object(coverage.Coverage, "look", return_value=None)
+    return mock.patch.object(reads.Coverage, "look", return_value=None)
 
 
 def _set_no_deadline() -> Any:

@@ -29,14 +29,13 @@ from typing import Any, Final
 
 from simulator.event_loop import VirtualLoop, run_virtual
 from simulator.network import Network
-from streamydb.client.aborts import AbortedError
 from streamydb.client.awaiting.client import AsyncClient
 from streamydb.client.awaiting.http import AsyncHttpTransport
 from streamydb.client.awaiting.transports import AsyncTransport
 from streamydb.client.awaiting.views import AsyncAtomic
 from streamydb.client.connections import HttpOptions
 from streamydb.client.errors import ClientError, OutcomeUnknownError
-from streamydb.client.problems import DeadlinePassedError
+from streamydb.client.problems import AbortedError, DeadlinePassedError
 from streamydb.client.session import Options, Session
 from streamydb.facade.direct import DirectTransport
 from streamydb.facade.settings import FacadeSettings

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
-from simulator.value_mutations import together
 from streamydb.columns.timeline import Timeline
 from streamydb.key_processor import core as planning
 from streamydb.key_processor.expiry import Removals
@@ -19,12 +17,11 @@ from streamydb.key_processor.locking.locks import LockTable
 from streamydb.key_processor.ranges import RangeScanner
 from streamydb.records import expiry, updates
 from streamydb.txn_processor import compile as compiling
-from streamydb.txn_processor import enforce, execution, interpreter
+from streamydb.txn_processor import enforce, execution
 from streamydb.txn_processor.expiry import Ending
-from streamydb.txn_processor.plain_calls import PlainCalls
 
 __all__ = [
-    "calls_end_from_the_start", "charge_from_the_start", "ends_are_lost", "expiry_from_the_start",
+    "ends_are_lost", "expiry_from_the_start",
     "give_back_to_the_kernel", "index_for_good", "keep_what_is_over", "leave_to_the_kernel",
     "miss_what_ends", "remove_too_late", "resolve_before_the_sweep", "see_what_is_over",
     "sweep_under_locks", "tell_it_twice", "untold_removals",
@@ -34,43 +31,6 @@ __all__ = [
 def expiry_from_the_start() -> Any:
     """Expiry: nobody asks where in the log it begins."""
     return mock.patch.object(compiling._Care, "may_expire", return_value=True)  # noqa: SLF001
-
-
-def _plain_calls_as_if(rule: int) -> Any:
-    """Calls on the quick path: one of the rules that `PlainCalls` asks for holds anywhere."""
-    original = PlainCalls._holds  # noqa: SLF001 - the point
-
-    def holds(self: Any, part: int, off: int) -> tuple[bool, bool]:
-        found = original(self, part, off)
-        return (True, found[1]) if rule == 0 else (found[0], True)
-
-    return mock.patch.object(PlainCalls, "_holds", holds)
-
-
-def calls_end_from_the_start() -> Any:
-    """Expiry: procedures say when keys end, wherever in the log."""
-    original = interpreter._Declared.__init__  # noqa: SLF001 - the point
-
-    def init(self: Any, call: Any, look: Any, calls: Any) -> None:
-        original(self, call, look, replace(calls, expires=True))
-
-    return together(
-        mock.patch.object(interpreter._Declared, "__init__", init),  # noqa: SLF001 - the point
-        _plain_calls_as_if(0),
-    )
-
-
-def charge_from_the_start() -> Any:
-    """Procedures: the steps of calls follow their work, wherever in the log."""
-    original = interpreter._Declared.__init__  # noqa: SLF001 - the point
-
-    def init(self: Any, call: Any, look: Any, calls: Any) -> None:
-        original(self, call, look, replace(calls, weighs=True))
-
-    return together(
-        mock.patch.object(interpreter._Declared, "__init__", init),  # noqa: SLF001 - the point
-        _plain_calls_as_if(1),
-    )
 
 
 def see_what_is_over() -> Any:

@@ -29,14 +29,7 @@ from streamydb.key_processor import values, weights
 from streamydb.key_processor.locking.messages import is_id_lock, unpacked
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.state import ShardState
-from streamydb.records.begins import (
-    EVERYWHERE,
-    EXPIRY_IN_CALLS,
-    NOWHERE,
-    RULES,
-    WORK_CHARGED,
-    Begins,
-)
+from streamydb.records.begins import EVERYWHERE, NOWHERE, RULES, Begins
 from streamydb.txn_processor import outputs as o
 
 __all__ = [
@@ -87,10 +80,7 @@ def draw_begins(rng: random.Random, records: int) -> Begins:
     if rng.random() < 0.1:
         return NOWHERE
     places = {partition: rng.randint(0, records) for partition in range(rng.choice([1, 3]))}
-    later = {partition: place + rng.randint(0, records) for partition, place in places.items()}
-    between = {partition: (place + later[partition]) // 2 for partition, place in places.items()}
-    begun = dict.fromkeys(RULES, places)
-    return Begins({**begun, EXPIRY_IN_CALLS: later, WORK_CHARGED: between})
+    return Begins(dict.fromkeys(RULES, places))
 
 
 @dataclass

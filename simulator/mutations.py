@@ -457,8 +457,6 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     "ranges-lock": Mutation(range_mutations.ranges_overtake, ("single",), ranges=_HALF),
     "ranges-fence": Mutation(range_mutations.overtake_ranges, ("single",), ranges=_HALF),
     "expiry-begin": Mutation(expiring.expiry_from_the_start, _BOTH, expiry=_HALF),
-    "expiry-calls-begin": Mutation(expiring.calls_end_from_the_start, _BOTH, expiry=_MOST),
-    "procedures-begin": Mutation(expiring.charge_from_the_start, _BOTH),
     "expiry-seen": Mutation(expiring.see_what_is_over, ("planner",), expiry=_HALF),
     "expiry-late": Mutation(expiring.remove_too_late, ("planner",), expiry=_HALF),
     "expiry-untold": Mutation(expiring.untold_removals, ("planner",), expiry=_HALF),

@@ -37,7 +37,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.facade.about": _SHOWS,
     "streamydb.facade.kafka_streams": _REAL,
     "streamydb.facade.openapi": _DOCUMENT,
-    "streamydb.facade.openapi_schemas": _DOCUMENT,
     "streamydb.facade.traces": _SHOWS,
     "streamydb.kafka.changes": _REAL,
     "streamydb.kafka.checks": _TOPICS,

@@ -14,7 +14,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 git -C "$top" archive HEAD | tar -x -C "$scratch"
 cd "$scratch"
-sed -i.old "s/\(name=\"spark-sql-kafka-0-10_2.13\" rev=\)\"[^\"]*\"/\1\"$connector\"/" ivy.xml
+sed -i.old "s/\(name=\"spark-sql-kafka-0-10_2.13\" rev=\)\"[^\"]*\"/\1\"$connector\"/" streamydb/local/ivy.xml
 "$python" -m venv other
 other/bin/pip install --quiet --no-deps "pyspark==$pyspark"
 folder() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }

@@ -9,4 +9,4 @@ competing workers claim, `leaderboard` members ranked by score, `leases` one hol
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

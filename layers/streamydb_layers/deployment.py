@@ -13,8 +13,6 @@ from typing import Any, Final
 from streamydb.procedures.folder import load_file, publish
 from streamydb_layers.steps import Flow, commit_deploy, read
 
-__all__ = ["FOLDER", "deploying", "module_files"]
-
 FOLDER: Final = Path(__file__).parent / "procedures"
 """Where the modules lie that come with the layers."""
 

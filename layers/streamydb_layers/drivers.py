@@ -15,17 +15,6 @@ from streamydb.client import drive as drive_blocking
 from streamydb.client import drive_async as drive_awaiting
 from streamydb_layers.steps import AttemptView, Body, Flow, in_view, in_view_async, run
 
-__all__ = [
-    "awaiting",
-    "blocking",
-    "drive",
-    "drive_async",
-    "running",
-    "running_async",
-    "within",
-    "within_async",
-]
-
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 

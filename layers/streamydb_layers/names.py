@@ -7,8 +7,6 @@ from typing import Final
 
 from streamydb_layers.errors import InvalidNameError
 
-__all__ = ["ID_BYTES_MAX", "check_id", "check_name"]
-
 ID_BYTES_MAX: Final = 128
 """UTF-8 bytes of the id of a document, an item or a member."""
 
@@ -16,22 +14,14 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 def check_name(name: str) -> str:
-    """Return a name that may stand in the middle of a key.
-
-    Raises:
-        InvalidNameError: it may not.
-    """
+    """Return a name that may stand in the middle of a key. Raises InvalidNameError: it may not."""
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise InvalidNameError("A name has 1 to 64 letters, digits, dots, dashes or underscores.")
     return name
 
 
 def check_id(text: str) -> str:
-    """Return an id that may stand at the end of a key.
-
-    Raises:
-        InvalidNameError: it may not.
-    """
+    """Return an id that may stand at the end of a key. Raises InvalidNameError: it may not."""
     try:
         size = len(text.encode()) if isinstance(text, str) else 0
     except UnicodeEncodeError:

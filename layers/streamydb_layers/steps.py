@@ -26,30 +26,6 @@ from streamydb.client import (
     View,
 )
 
-__all__ = [
-    "AttemptView",
-    "Body",
-    "Build",
-    "CallStep",
-    "Commit",
-    "DeployStep",
-    "Flow",
-    "PauseStep",
-    "ReadStep",
-    "RunStep",
-    "ScanStep",
-    "Step",
-    "call",
-    "commit",
-    "commit_deploy",
-    "in_view",
-    "in_view_async",
-    "pause",
-    "read",
-    "run",
-    "scan",
-]
-
 _T = TypeVar("_T")
 
 Build: TypeAlias = Callable[[Builder], object]

@@ -15,7 +15,7 @@ from streamydb.cli.target import Target, find_target
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from streamydb.facade.life import Life
+    from streamydb.facade.life import TransactionHistory
     from streamydb.facade.life.core import MetValue
     from streamydb.facade.ports import LogPosition
     from streamydb.records import Result
@@ -102,11 +102,11 @@ def _verdict(target: Target, txn_id: str, place: LogPosition | None) -> Result:
     import msgspec
 
     from streamydb.facade.kafka_search import search_result
-    from streamydb.facade.ports import Missing
+    from streamydb.facade.ports import NoResult
 
     settings = target.settings.model_copy(update={"bootstrap": target.bootstrap})
     told = search_result(settings, txn_id, place)
-    if isinstance(told, Missing) or told.id != txn_id:
+    if isinstance(told, NoResult) or told.id != txn_id:
         fail(
             f"no verdict of {txn_id} was found in {target.database}: it was not appended, is not "
             "decided yet, or its result was deleted since"
@@ -126,7 +126,9 @@ def _history(target: Target, backup: Path | None) -> History | None:
     return None if any(span.low for span in spans.values()) else live_history(target)
 
 
-def _life(target: Target, result: Result, history: History | None, progress: Progress) -> Life:
+def _life(
+    target: Target, result: Result, history: History | None, progress: Progress
+) -> TransactionHistory:
     """Put it together; without a log to execute, some of the values that it met are not known."""
     from streamydb.facade.life import explain as told
     from streamydb.facade.life.core import MetValue

@@ -9,8 +9,8 @@ from streamydb.backup.restore import shown
 from streamydb.cli.common import plain
 
 if TYPE_CHECKING:
-    from streamydb.facade.life import Life
-    from streamydb.facade.life.core import Append, CheckOutcome, Plan
+    from streamydb.facade.life import TransactionHistory
+    from streamydb.facade.life.core import CheckOutcome, ExplainedPlan, LogAppend
 
 __all__ = ["lines"]
 
@@ -18,7 +18,7 @@ _SHOWN_CHARACTERS = 120
 _NEAREST = 5
 
 
-def lines(life: Life) -> Iterator[str]:
+def lines(life: TransactionHistory) -> Iterator[str]:
     """Yield them in the order of what happened."""
     yield f"{plain(str(life.id))}  seq {life.order.seq}, committed at {shown(life.order.ts_ms)}"
     yield "append"
@@ -58,7 +58,7 @@ def lines(life: Life) -> Iterator[str]:
     yield from (f"  {part}: {why}" for part, why in life.unknown.items())
 
 
-def _append(each: Append, own: int) -> str:
+def _append(each: LogAppend, own: int) -> str:
     """A record with its fate; ``own``: the seq of the transaction itself."""
     done = "executed"
     if not each.executed:
@@ -70,7 +70,7 @@ def _append(each: Append, own: int) -> str:
     return f"{each.partition}:{each.offset}  {done}{code}{appended}{written}"
 
 
-def _plan(plan: Plan) -> Iterator[str]:
+def _plan(plan: ExplainedPlan) -> Iterator[str]:
     yield f"  {plan.number}: seq {plan.first} to {plan.last}"
     group = plan.group
     if group is None:

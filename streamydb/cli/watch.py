@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from streamydb.cli.target import Target
-    from streamydb.facade.feed_filter import Wanted
+    from streamydb.facade.feed import ChangeFilter
     from streamydb.kafka.receiving import Message
 
 POLL_S = 0.05
@@ -117,7 +117,7 @@ class Chosen:
     """
 
     def __init__(
-        self, wanted: Wanted, since: int | None, feed: WatchTarget = WatchTarget.changes
+        self, wanted: ChangeFilter, since: int | None, feed: WatchTarget = WatchTarget.changes
     ) -> None:
         """Nothing has been seen yet."""
         self._wanted, self._since, self._feed = wanted, since, feed
@@ -127,7 +127,7 @@ class Chosen:
 
     def takes(self, message: Message, *, resolved: bool) -> bool:
         """Return True if a record is shown; the records of a partition come in their order."""
-        from streamydb.facade.feed_ports import ChangeEvent
+        from streamydb.facade.ports import ChangeEvent
 
         key, value = message.key(), message.value()
         seq = self._seq(message) if self._valued or self._since is not None else 0
@@ -155,13 +155,13 @@ class Chosen:
 
 def _chosen(feed: WatchTarget, asked: Sequence[str | None], since: int | None) -> Chosen:
     """Return the records that options ask for: prefix, start, end, checks of values."""
-    from streamydb.facade.feed_filter import wanted_of
+    from streamydb.facade.feed import change_filter
     from streamydb.facade.problems import ProblemError
 
     if feed is not WatchTarget.changes and (since is not None or any(asked[1:])):
         fail("--start, --end, --where, --where-before and --since are for changes", EXIT_USAGE)
     try:
-        return Chosen(wanted_of(*asked), since, feed)
+        return Chosen(change_filter(*asked), since, feed)
     except ProblemError as error:
         fail(error.detail, EXIT_USAGE)
 

@@ -12,56 +12,113 @@ A function that wrote nothing needs no commit: all it saw was one state.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
 
-from streamydb.client.aborts import CheckFailedError, ConflictError
+from streamydb.client import requests
 from streamydb.client.core import execute
-from streamydb.client.errors import ClosedError
-from streamydb.client.problems import InvalidParameterError, SnapshotGoneError, refusal
-from streamydb.client.reads import RangeScan, check_key, read, scan_page
-from streamydb.client.requests import (
-    Consistency,
-    Entry,
-    Flow,
-    Freshness,
-    Pause,
-    ResumeAttempt,
-    Stored,
-    perform,
+from streamydb.client.errors import ClosedError, UnsafeScanError
+from streamydb.client.problems import (
+    CheckFailedError,
+    ConflictError,
+    InvalidParameterError,
+    SnapshotGoneError,
+    refusal,
 )
-from streamydb.client.scans import comes_to, range_checks, with_writes
+from streamydb.client.reads import RangeScan, check_key, read, scan_page
+from streamydb.client.requests import Flow, Freshness, perform
 from streamydb.client.session import Session
 from streamydb.client.transactions import prepare
 from streamydb.errors import NULL_VALUE, ValueRejected
 from streamydb.records import canonical, decode_value
+from streamydb.records.ranges import first_behind
 
-__all__ = ["Attempt", "run"]
+_SYSTEM, _BEHIND_SYSTEM = "$", "%"
+_FIRST: Final = "\0"
+
+_ENDLESS: Final = (
+    "A function under run() that writes scans a range with an end: give the scan a prefix, or an "
+    "end. Keys that begin with `$` cannot be in it, because the database itself writes those."
+)
+
+
+def range_checks(scan: RangeScan, seq: int) -> list[dict[str, Any]]:
+    """Return the checks that what was seen of a scan, at a snapshot, is so still.
+    Raises UnsafeScanError: the range has no end, or may have keys of the database itself.
+    """
+    if scan.whole is None:
+        return []
+    prefix, (begin, end) = scan.bounds[0], _bounds(scan)
+    alone = prefix and (begin, end) == (prefix, first_behind(prefix))
+    endless = end is None and not alone
+    if endless or (begin < _BEHIND_SYSTEM and (end or _BEHIND_SYSTEM) > _SYSTEM):
+        raise UnsafeScanError(_ENDLESS)
+    if scan.whole:
+        bounds = {"prefix": prefix} if alone else {"start": begin or _FIRST, "end": end}
+        return [{"range": bounds, "count": scan.count, "version_le": seq}]
+    if scan.last is None:
+        return []
+    before = {"start": begin or _FIRST, "end": scan.last.key}
+    return [
+        {"range": before, "count": scan.count - 1, "version_le": seq},
+        {"key": scan.last.key, "version": scan.last.version},
+    ]
+
+
+def has_yet_to_reach(scan: RangeScan, keys: Iterable[str]) -> bool:
+    """Return True if a scan has yet to come to one of these keys."""
+    if scan.ended:
+        return False
+    begin, end = _bounds(scan)
+    last = "" if scan.last is None else scan.last.key
+    return any(begin <= key > last and (end is None or key < end) for key in keys)
+
+
+def with_writes(
+    scan: RangeScan, page: Sequence[requests.Stored], last: requests.Stored | None
+) -> list[requests.Stored]:
+    """Return a page that was read of a scan, behind the entry ``last``, with the scan's own writes.
+
+    What was written has the version that was read, 0 if there was none.
+    """
+    after = "" if last is None else last.key
+    entries = {stored.key: stored for stored in page}
+    for key, data in scan.own.items():
+        if key > after and (scan.whole or (page and key <= page[-1].key)):
+            before = entries.pop(key, None)
+            if data is not None:
+                entries[key] = requests.Stored(
+                    key, data, 0 if before is None else before.version, 0
+                )
+    return [entries[key] for key in sorted(entries)]
+
+
+def _bounds(scan: RangeScan) -> tuple[str, str | None]:
+    prefix, start, end = scan.bounds
+    ends = [each for each in (first_behind(prefix), end) if each is not None]
+    return max(prefix, start or ""), min(ends, default=None)
 
 
 class Attempt:
-    """One call of the function: its reads so far, and its writes.
+    """One call of the function: its reads so far at snapshot `seq`, and its writes.
 
-    Attributes:
-        seq: the snapshot it reads; None until the first read.
-        lost: whether the snapshot is not kept any more, so that the attempt is void.
+    ``lost``: the snapshot is not kept any more, so that the attempt is void.
     """
 
     def __init__(self, session: Session, freshness: Freshness) -> None:
-        """Begin; the first read takes the snapshot."""
         self.seq: int | None = None
         self.lost = False
         self._session = session
         self._freshness = freshness
-        self._seen: dict[str, Stored | None] = {}
+        self._seen: dict[str, requests.Stored | None] = {}
         self._writes: dict[str, bytes | None] = {}
         self._ttls: dict[str, int] = {}
         self._scans: list[RangeScan] = []
         self._ended = False
 
-    def entries(self, keys: Sequence[str]) -> Flow[dict[str, Entry]]:
+    def entries(self, keys: Sequence[str]) -> Flow[dict[str, requests.Entry]]:
         """Return the entries of keys; those of own writes have the version that was read, or 0."""
         self._check_open()
         missing = [key for key in keys if key not in self._seen and key not in self._writes]
@@ -70,30 +127,31 @@ class Attempt:
         return {key: self._entry(key) for key in keys}
 
     def scan(self, prefix: str, start: str | None, end: str | None, limit: int | None) -> RangeScan:
-        """Begin a scan; read its pages with `page`."""
         self._check_open()
         begun = RangeScan(self._session, prefix, start, end, self._place(), limit)
-        begun.own = {key: data for key, data in self._writes.items() if comes_to(begun, [key])}
+        begun.own = {
+            key: data for key, data in self._writes.items() if has_yet_to_reach(begun, [key])
+        }
         self._scans.append(begun)
         return begun
 
-    def page(self, wanted: RangeScan) -> Flow[list[Stored]]:
+    def page(self, scan: RangeScan) -> Flow[list[requests.Stored]]:
         """Read the next page of a scan, with what the function had written when it began."""
         self._check_open()
         if self.seq is None:
             yield from self._fetch([])
-        while not wanted.ended:
-            unseen, last, left = comes_to(wanted, wanted.own), wanted.last, wanted.left
-            wanted.freshness = self._place()
+        while not scan.ended:
+            unseen, last, left = has_yet_to_reach(scan, scan.own), scan.last, scan.left
+            scan.freshness = self._place()
             try:
-                page = yield from scan_page(wanted)
+                page = yield from scan_page(scan)
             except SnapshotGoneError:
                 self.lost = True
                 raise
             if unseen:
-                page = with_writes(wanted, page, last)[:left]
-                wanted.left = None if left is None else left - len(page)
-                wanted.ended = wanted.whole is True or wanted.left == 0
+                page = with_writes(scan, page, last)[:left]
+                scan.left = None if left is None else left - len(page)
+                scan.ended = scan.whole is True or scan.left == 0
             if page:
                 return page
         return []
@@ -122,9 +180,7 @@ class Attempt:
 
     def commit(self) -> Flow[None]:
         """Commit what was written, if anything was; raises as `execute`.
-
-        Raises:
-            UnsafeScanError: it has scanned a range that has no end, or the database's own keys.
+        Raises UnsafeScanError: it has scanned a range that has no end, or the database's own keys.
         """
         if not self._writes:
             return
@@ -149,7 +205,6 @@ class Attempt:
         return {"op": "put", "key": key, "value": decode_value(data), **ends}
 
     def end(self) -> None:
-        """Allow nothing more: the function has ended."""
         self._ended = True
 
     def _fetch(self, keys: list[str]) -> Flow[None]:
@@ -167,13 +222,13 @@ class Attempt:
     def _place(self) -> Freshness:
         return self._freshness if self.seq is None else Freshness(at=self.seq)
 
-    def _entry(self, key: str) -> Entry:
+    def _entry(self, key: str) -> requests.Entry:
         stored = self._seen.get(key)
         if key in self._writes:
             data = self._writes[key]
             value = None if data is None else decode_value(data)
-            return Entry(key, value, 0 if stored is None else stored.version, 0)
-        return Entry(key, None, 0, 0) if stored is None else stored.entry()
+            return requests.Entry(key, value, 0 if stored is None else stored.version, 0)
+        return requests.Entry(key, None, 0, 0) if stored is None else stored.entry()
 
     def _write(self, key: str, data: bytes | None) -> None:
         self._check_open()
@@ -186,17 +241,17 @@ class Attempt:
             raise ClosedError("The function under run() has ended: use its view only within it.")
 
 
-def run(session: Session, consistency: Consistency | None, conflicts_max: int | None) -> Flow[Any]:
+def run(
+    session: Session, consistency: requests.Consistency | None, conflicts_max: int | None
+) -> Flow[Any]:
     """Call the function, by `ResumeAttempt`, until it commits; return what it returned.
-
-    Raises:
-        ConflictError: there were too many conflicts.
+    Raises ConflictError: there were too many conflicts.
     """
-    most = session.options.conflicts_max if conflicts_max is None else conflicts_max
+    calls_max = session.options.conflicts_max if conflicts_max is None else conflicts_max
     retry = session.retry()
     freshness = session.freshness(consistency)
     conflict: CheckFailedError | None = None
-    for number in range(1, most + 1):
+    for number in range(1, calls_max + 1):
         attempt = Attempt(session, freshness)
         try:
             value = yield from _call(attempt)
@@ -212,21 +267,19 @@ def run(session: Session, consistency: Consistency | None, conflicts_max: int | 
                 freshness = session.floor(session.seq)
         finally:
             attempt.end()
-        if number < most:
-            yield from perform(Pause(retry.pause_s()))
-    raise _given_up(most, conflict)
+        if number < calls_max:
+            yield from perform(requests.Pause(retry.pause_s()))
+    raise _conflict_error(calls_max, conflict)
 
 
 def _call(attempt: Attempt) -> Flow[Any]:
-    answer: Any = yield ResumeAttempt(attempt)
+    answer: Any = yield requests.ResumeAttempt(attempt)
     return answer
 
 
 def _check_called(value: Any) -> None:
     """Refuse what a coroutine function returns that nobody awaits: it has done nothing.
-
-    Raises:
-        InvalidParameterError: it was given to the client for threads.
+    Raises InvalidParameterError: it was given to the client for threads.
     """
     if inspect.iscoroutine(value):
         value.close()
@@ -234,7 +287,6 @@ def _check_called(value: Any) -> None:
 
 
 def _commit(attempt: Attempt) -> Flow[CheckFailedError | None]:
-    """Commit; return the conflict that was met, whose seq the session has seen."""
     try:
         yield from attempt.commit()
     except CheckFailedError as error:
@@ -242,7 +294,7 @@ def _commit(attempt: Attempt) -> Flow[CheckFailedError | None]:
     return None
 
 
-def _given_up(calls: int, conflict: CheckFailedError | None) -> ConflictError:
+def _conflict_error(calls: int, conflict: CheckFailedError | None) -> ConflictError:
     failed = () if conflict is None else conflict.failed
     members = {} if conflict is None else conflict.members
     return ConflictError(

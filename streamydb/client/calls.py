@@ -16,18 +16,25 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from streamydb import errors
 from streamydb import records as r
-from streamydb.client.aborts import AbortedError, CheckFailedError, ConflictError
 from streamydb.client.core import execute
-from streamydb.client.problems import InvalidParameterError, SnapshotGoneError, refusal
-from streamydb.client.reads import listed, read
-from streamydb.client.requests import Flow, Freshness, Pause, perform
-from streamydb.client.scout import Scout, Unread, look, pins
+from streamydb.client.errors import RequestError
+from streamydb.client.problems import (
+    AbortedError,
+    CheckFailedError,
+    ConflictError,
+    InvalidParameterError,
+    SnapshotGoneError,
+    refusal,
+)
+from streamydb.client.reads import RangeScan, as_list, read, scan_page
+from streamydb.client.requests import Flow, Freshness, Pause, Stored, perform
 from streamydb.client.session import Session
 from streamydb.client.transactions import Committed, ReadItem, prepare
 from streamydb.errors import ValueRejected
@@ -37,9 +44,104 @@ from streamydb.procedures.declare import Abort, DeclaredKeys, declared, range_of
 from streamydb.procedures.folder import load_file
 from streamydb.procedures.modules import Module
 from streamydb.procedures.view import Stamp
-from streamydb.records.ranges import Range
+from streamydb.records.ranges import Bounds, Range
+from streamydb.records.updates import apply_update
 
-__all__ = ["Procedure", "Wanted", "call"]
+_TOGETHER: Final = 256
+"""Keys that one run notes to be read."""
+
+
+class ReadNeeded(BaseException):
+    """Reconnaissance cannot go on: it needs a range that was not read yet, or many keys."""
+
+    def __init__(self, what: Bounds | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+
+
+@dataclass(slots=True)
+class Reconnaissance:
+    """The host of a procedure under reconnaissance: it notes the keys and ranges that are touched.
+
+    ``unknown``: keys that were not read yet. Without any, and no `ReadNeeded`, all is known.
+    """
+
+    seen: dict[str, Stored | None]
+    scans: dict[Bounds, list[Stored]]
+    touched: dict[str, bool] = field(default_factory=dict)
+    ranges: dict[Bounds, None] = field(default_factory=dict)
+    unknown: dict[str, None] = field(default_factory=dict)
+    expires: bool = True
+    weighs: bool = True
+
+    def may(self, key: str, *, write: bool) -> bool:
+        self.touched[key] = self.touched.get(key, False) or write
+        return True
+
+    def look(self, key: str) -> tuple[bytes | None, int]:
+        if key not in self.seen:
+            if len(self.unknown) == _TOGETHER:
+                raise ReadNeeded
+            self.unknown[key] = None
+        stored = self.seen.get(key)
+        return (None, 0) if stored is None else (stored.data, stored.version)
+
+    def fetch(self, key: str, write: bool) -> bytes | None:  # noqa: FBT001 - as in `view.Host`
+        self.may(key, write=write)
+        return self.look(key)[0]
+
+    def around(self, bounds: Bounds) -> Bounds:
+        self.ranges[bounds] = None
+        return bounds
+
+    def entries(self, declared: Bounds) -> list[tuple[str, bytes]]:
+        if declared[0] >= declared[1]:
+            return []
+        if declared not in self.scans:
+            raise ReadNeeded(declared)
+        return [(stored.key, stored.data) for stored in self.scans[declared]]
+
+    def apply(self, update: r.Update, before: bytes | None) -> bytes | None:
+        return apply_update(update, before, 0)
+
+
+def read_needed(
+    session: Session,
+    timeout_s: float | None,
+    host: Reconnaissance,
+    what: Bounds | None,
+    point: Freshness,
+) -> Flow[None]:
+    """Read the unknown keys at the snapshot; or a range, which is sure if there are none."""
+    if what is None or host.unknown:
+        first, *more = host.unknown
+        try:
+            reading = yield from read(session, [first, *more], point, timeout_s)
+        except RequestError:
+            if not more:
+                raise
+            reading = yield from read(session, [first], point, timeout_s)  # only this one is sure
+        host.seen |= reading.entries
+        return
+    named = Range.of(what)
+    start, end = (None if bound is UNSET else bound for bound in (named.start, named.end))
+    scan = RangeScan(session, named.prefix or "", start, end, point, None)
+    entries: list[Stored] = []
+    while page := (yield from scan_page(scan, timeout_s)):
+        entries += page
+    host.scans[what] = entries
+
+
+def unchanged_checks(host: Reconnaissance, seq: int) -> list[dict[str, Any]]:
+    seen = [(key, host.seen[key]) for key in host.touched if key in host.seen]
+    keys: list[dict[str, Any]] = [
+        {"key": key, "version": 0 if stored is None else stored.version} for key, stored in seen
+    ]
+    return keys + [
+        {"range": msgspec.to_builtins(Range.of(bounds)), "count": len(entries), "version_le": seq}
+        for bounds, entries in host.scans.items()
+    ]
+
 
 Procedure = str | Callable[..., Any]
 """`module.name`, or the function itself, imported from its file."""
@@ -49,21 +151,11 @@ _GUESSED_ROUNDS_MAX = 10_000
 
 
 @dataclass(slots=True)
-class Wanted:
-    """A call as a client asks for it.
+class ProcedureCall:
+    """A call as a client asks for it; see `Client.call`.
 
-    Attributes:
-        procedure: which one.
-        args: its arguments.
-        keys: what it may write; None: find out.
-        reads: what it may read besides.
-        ranges: what it may scan.
-        checks: conditions on the state before.
-        after: keys whose values the verdict gives.
-        pinned: whether all that reconnaissance read must be unchanged.
-        calls_max: how often it is tried; None: as the client's options have it.
-        txn_id: its id, if it is tried once only.
-        timeout_s: how long each try may last.
+    ``keys`` None: find out. ``calls_max`` None: as the options have it. ``txn_id``: it is tried
+    once only.
     """
 
     procedure: Procedure
@@ -80,14 +172,13 @@ class Wanted:
 
     @property
     def name(self) -> str:
-        """The procedure's name on the wire."""
         if isinstance(self.procedure, str):
             return self.procedure
         return f"{_file_of(self.procedure).stem}.{self.procedure.__name__}"
 
 
 @dataclass(slots=True)
-class _Found:
+class _CallKeys:
     """The keys and ranges of a call, and checks that all is as reconnaissance saw it."""
 
     keys: list[str]
@@ -96,7 +187,7 @@ class _Found:
     pins: list[dict[str, Any]] = field(default_factory=list)
 
 
-def call(session: Session, wanted: Wanted) -> Flow[Committed]:
+def call(session: Session, request: ProcedureCall) -> Flow[Committed]:
     """Call a procedure.
 
     Raises:
@@ -107,69 +198,72 @@ def call(session: Session, wanted: Wanted) -> Flow[Committed]:
         ModuleMissing: the same, with a folder that lacks the deployed version.
         OutcomeUnknownError, ClientError: as `execute`.
     """
-    found = _declared(wanted)
-    if found is not None:
-        return (yield from _sent(session, wanted, found))
-    most = wanted.calls_max or session.options.conflicts_max
+    call_keys = _declared_keys(request)
+    if call_keys is not None:
+        return (yield from _execute_call(session, request, call_keys))
+    calls_max = request.calls_max or session.options.conflicts_max
     retry = session.retry()
     freshness = session.freshness()
     conflict: AbortedError | None = None
-    for number in range(1, most + 1):
+    for number in range(1, calls_max + 1):
         try:
-            found = yield from _scouted(session, wanted, freshness)
-            return (yield from _sent(session, wanted, found))
+            call_keys = yield from _reconnoitre(session, request, freshness)
+            return (yield from _execute_call(session, request, call_keys))
         except SnapshotGoneError:
             pass
         except AbortedError as error:
-            if not _may_be_a_conflict(error, wanted):
+            if not _may_be_a_conflict(error, request):
                 raise
             conflict = error
         freshness = session.floor(session.seq)
-        if number < most:
+        if number < calls_max:
             yield from perform(Pause(retry.pause_s()))
-    raise _given_up(wanted.name, most, conflict)
+    raise _conflict_error(request.name, calls_max, conflict)
 
 
-def _may_be_a_conflict(error: AbortedError, wanted: Wanted) -> bool:
-    pinned = wanted.pinned and isinstance(error, CheckFailedError)
+def _may_be_a_conflict(error: AbortedError, request: ProcedureCall) -> bool:
+    pinned = request.pinned and isinstance(error, CheckFailedError)
     return pinned or error.code == errors.UNDECLARED_KEY
 
 
-def _given_up(name: str, most: int, conflict: AbortedError | None) -> ConflictError:
+def _conflict_error(name: str, calls_max: int, conflict: AbortedError | None) -> ConflictError:
     members = {} if conflict is None else conflict.members
     return ConflictError(
-        f"The keys of {name} were others than on the snapshot in each of {most} attempts; nothing "
-        "was written. Give the keys, or allow more attempts (calls_max).",
+        f"The keys of {name} were others than on the snapshot in each of {calls_max} attempts; "
+        "nothing was written. Give the keys, or allow more attempts (calls_max).",
         members=members,
     )
 
 
-def _declared(wanted: Wanted) -> _Found | None:
-    """The keys as they are given, or as the function's key function has them."""
-    if wanted.keys is not None:
-        return _Found(listed(wanted.keys), listed(wanted.reads), _more_ranges(wanted))
-    function = None if isinstance(wanted.procedure, str) else key_function(wanted.procedure)
+def _declared_keys(request: ProcedureCall) -> _CallKeys | None:
+    if request.keys is not None:
+        return _CallKeys(as_list(request.keys), as_list(request.reads), _more_ranges(request))
+    function = None if isinstance(request.procedure, str) else key_function(request.procedure)
     if function is None:
         return None
     try:
-        told = declared(function(dict(wanted.args)))
+        declaration = declared(function(dict(request.args)))
     except (Exception, Abort) as error:
         raise InvalidParameterError(
-            f"The key function of {wanted.name} failed with {type(error).__name__}: {error}. It "
+            f"The key function of {request.name} failed with {type(error).__name__}: {error}. It "
             "gets the arguments as a dict, and gives keys."
         ) from error
-    return _as_told(told, wanted, _reserved(wanted.procedure))
+    return _with_extra_keys(declaration, request, _reserved(request.procedure))
 
 
-def _as_told(told: DeclaredKeys, wanted: Wanted, reserved: Iterable[str] = ()) -> _Found:
+def _with_extra_keys(
+    declaration: DeclaredKeys, request: ProcedureCall, reserved: Iterable[str] = ()
+) -> _CallKeys:
     """The keys as a key function tells them, and those that are given besides."""
-    return _Found(
-        [*told.keys, *reserved], [*told.reads, *wanted.reads], [*told.ranges, *_more_ranges(wanted)]
+    return _CallKeys(
+        [*declaration.keys, *reserved],
+        [*declaration.reads, *request.reads],
+        [*declaration.ranges, *_more_ranges(request)],
     )
 
 
-def _more_ranges(wanted: Wanted) -> list[Range]:
-    return [range_of(each) for each in wanted.ranges]
+def _more_ranges(request: ProcedureCall) -> list[Range]:
+    return [range_of(each) for each in request.ranges]
 
 
 def _reserved(function: Procedure) -> list[str]:
@@ -182,84 +276,81 @@ def _reserved(function: Procedure) -> list[str]:
     return [] if graph is None else graph.reserved(module.name, function.__name__)
 
 
-def _sent(session: Session, wanted: Wanted, found: _Found) -> Flow[Committed]:
-    """Execute the call with these keys."""
-    ranges = [msgspec.to_builtins(each) for each in dict.fromkeys(found.ranges)]
-    parts = {"keys": found.keys, "reads": found.reads, "ranges": ranges}
-    fields = {"procedure": wanted.name, "args": wanted.args}
+def _execute_call(
+    session: Session, request: ProcedureCall, call_keys: _CallKeys
+) -> Flow[Committed]:
+    ranges = [msgspec.to_builtins(each) for each in dict.fromkeys(call_keys.ranges)]
+    parts = {"keys": call_keys.keys, "reads": call_keys.reads, "ranges": ranges}
+    fields = {"procedure": request.name, "args": request.args}
     txn = prepare(
-        wanted.txn_id or session.new_id(),
-        checks=[*wanted.checks, *(found.pins if wanted.pinned else [])],
-        reads=wanted.after,
+        request.txn_id or session.new_id(),
+        checks=[*request.checks, *(call_keys.pins if request.pinned else [])],
+        reads=request.after,
         call={**fields, **{name: keys for name, keys in parts.items() if keys}},
-        deadline_ms=session.deadline_ms(wanted.timeout_s),
+        deadline_ms=session.deadline_ms(request.timeout_s),
     )
     sent = execute(
-        session, txn, wanted.timeout_s, fresh=wanted.txn_id is None,
-        dated=partial(session.deadline_ms, wanted.timeout_s),
+        session, txn, request.timeout_s, fresh=request.txn_id is None,
+        dated=partial(session.deadline_ms, request.timeout_s),
     )  # fmt: skip
     return (yield from sent)
 
 
-def _scouted(session: Session, wanted: Wanted, freshness: Freshness) -> Flow[_Found]:
-    """Run the procedure on a snapshot; read the keys it lacks and run it again,
-    until it has all.
-    """
+def _reconnoitre(session: Session, request: ProcedureCall, freshness: Freshness) -> Flow[_CallKeys]:
+    """Run the procedure on a snapshot, read the keys that it lacks, and repeat until it has all."""
     try:
-        args = r.canonical(wanted.args)
+        args = r.canonical(request.args)
     except ValueRejected as fault:
         raise refusal(fault.code, str(fault)) from None
-    scout = Scout({}, {})
-    name = wanted.name.partition(".")[2]
-    module, place = yield from _module(session, wanted, freshness)
+    host = Reconnaissance({}, {})
+    name = request.name.partition(".")[2]
+    module, point = yield from _module(session, request, freshness)
     try:
-        told = declared_keys(module, name, wanted.args)
+        declaration = declared_keys(module, name, request.args)
     except ValueError as error:
         raise InvalidParameterError(f"Give other arguments, or the keys: {error}.") from error
-    if told is not None:
-        return _as_told(told, wanted)
+    if declaration is not None:
+        return _with_extra_keys(declaration, request)
     for _ in range(_GUESSED_ROUNDS_MAX):
-        scout = Scout(scout.seen, scout.scans)
+        host = Reconnaissance(host.seen, host.scans)
         needed = None
         try:
             if name in module.procedures:
-                run(module, name, args, scout, Stamp(place.at or 0, 0, ""))
-        except Unread as unread:
+                run(module, name, args, host, Stamp(point.at or 0, 0, ""))
+        except ReadNeeded as unread:
             needed = unread.what
-        if needed is None and not scout.unknown:
+        if needed is None and not host.unknown:
             break
-        yield from look(session, wanted.timeout_s, scout, needed, place)
-    keys = [key for key, written in scout.touched.items() if written]
-    reads = [key for key, written in scout.touched.items() if not written]
-    ranges = [Range.of(bounds) for bounds in scout.ranges]
-    found = _Found(keys, [*reads, *wanted.reads], [*ranges, *_more_ranges(wanted)])
-    found.pins = pins(scout, place.at or 0)
-    return found
+        yield from read_needed(session, request.timeout_s, host, needed, point)
+    keys = [key for key, written in host.touched.items() if written]
+    reads = [key for key, written in host.touched.items() if not written]
+    ranges = [Range.of(bounds) for bounds in host.ranges]
+    call_keys = _CallKeys(keys, [*reads, *request.reads], [*ranges, *_more_ranges(request)])
+    call_keys.pins = unchanged_checks(host, point.at or 0)
+    return call_keys
 
 
 def _module(
-    session: Session, wanted: Wanted, freshness: Freshness
+    session: Session, request: ProcedureCall, freshness: Freshness
 ) -> Flow[tuple[Module, Freshness]]:
-    """The code to run, and the snapshot to run it on."""
-    owner = wanted.name.partition(".")[0]
+    owner = request.name.partition(".")[0]
     key = r.module_key(owner)
-    reading = yield from read(session, [key], freshness, wanted.timeout_s)
-    place = Freshness(at=reading.seq)
-    if not isinstance(wanted.procedure, str):
-        return load_file(_file_of(wanted.procedure))[0], place
+    reading = yield from read(session, [key], freshness, request.timeout_s)
+    point = Freshness(at=reading.seq)
+    if not isinstance(request.procedure, str):
+        return load_file(_file_of(request.procedure))[0], point
     stored = reading.entries[key]
     if session.options.modules is None:
         raise InvalidParameterError(
-            f"The keys of {wanted.name} are not given. Give them (keys=[...]), or the function "
+            f"The keys of {request.name} are not given. Give them (keys=[...]), or the function "
             "itself instead of its name, or connect with procedures=FOLDER."
         )
     if stored is None:
         raise InvalidParameterError(f"The module {owner} is not deployed.")
-    return session.options.modules.find(owner, version_of(stored.data).hash), place
+    return session.options.modules.find(owner, version_of(stored.data).hash), point
 
 
 def _file_of(function: Callable[..., Any]) -> Path:
-    """The file that a function was imported from."""
     try:
         return Path(inspect.getsourcefile(function) or "")
     except TypeError:

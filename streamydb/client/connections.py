@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
 import os
 import secrets
@@ -11,13 +12,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from http.cookiejar import Cookie, CookieJar, DefaultCookiePolicy
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
-from urllib.request import Request
+from urllib.request import Request, getproxies
 
 import httpx
 
-from streamydb.client.environment import proxy_of, require_key_log, trusted
 from streamydb.client.errors import (
     ClientConfigurationError,
     ClientError,
@@ -25,21 +26,144 @@ from streamydb.client.errors import (
     ConnectionLostError,
     NotConnectedError,
 )
-from streamydb.client.generation import Generation
 from streamydb.client.http import REQUEST_HEADER, HttpRequest
+from streamydb.client.session import Generation
 
-__all__ = [
-    "HttpOptions",
-    "Tags",
-    "abandon",
-    "build",
-    "check_tag",
-    "fault",
-    "lost",
-    "raise_if_closed",
-    "wake",
-    "wire_of",
-]
+_SCHEMES: Final = ("http", "https", "socks5", "socks5h")
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+def proxy_of(url: httpx.URL) -> httpx.Proxy | None:
+    """Return the proxy for an address, by HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
+    Raises ClientConfigurationError: it is none, or cannot be used.
+    """
+    known = getproxies()
+    if any(_is_of(each.strip(), url) for each in known.get("no", "").split(",")):
+        return None
+    for kind in (url.scheme, "all"):
+        if text := known.get(kind):
+            return _proxy(text if "://" in text else f"http://{text}", _name_of(f"{kind}_proxy"))
+    return None
+
+
+def _proxy(text: str, name: str) -> httpx.Proxy:
+    """Return the proxy that a variable names; the text may have a password, and is not shown."""
+    try:
+        proxy = httpx.Proxy(text)
+        proxy.raw_auth  # noqa: B018 - it encodes name and password
+        host = proxy.url.raw_host.decode("ascii")
+    except (httpx.InvalidURL, ValueError):
+        host = ""
+    if not host:
+        kinds = ", ".join(f"{scheme}://" for scheme in _SCHEMES)
+        raise ClientConfigurationError(
+            f"{name} names no proxy: it is host:port, or a URL that begins with {kinds}. Set it "
+            "so, or name the facade's host in NO_PROXY."
+        )
+    if proxy.url.scheme.startswith("socks") and find_spec("socksio") is None:
+        raise ClientConfigurationError(
+            f"{name} names a SOCKS proxy, which needs a package: pip install 'httpx[socks]'; or "
+            "name the facade's host in NO_PROXY."
+        )
+    return proxy
+
+
+def _name_of(variable: str) -> str:
+    """Return a variable's name as it is written; lower case counts first, as in urllib."""
+    names = sorted((each for each in os.environ if each.lower() == variable), reverse=True)
+    return names[0] if names else f"The system's setting for {variable.upper()}"
+
+
+def _is_of(entry: str, url: httpx.URL) -> bool:
+    """Return True if an entry of NO_PROXY is about an address; what is no entry is about none.
+
+    It is `*`, a host, which stands for those below it, too, `.host` for those below it only, an IP
+    address or a network; with a port behind it or not, an IPv6 address in brackets or not.
+    """
+    scheme, mark, rest = entry.lower().rpartition("://")
+    if mark and scheme not in {"all", url.scheme}:
+        return False
+    entry = rest.rstrip("/")
+    if entry == "*":
+        return True
+    host, port = _parts(entry)
+    if port and port != str(url.port or _PORTS.get(url.scheme)):
+        return False
+    host = host.rstrip(".")
+    own = url.raw_host.decode("ascii").strip("[]").rstrip(".")
+    address, network = _address(own), _network(host)
+    if address is not None or network is not None:
+        return address is not None and network is not None and address in network
+    below = host.removeprefix("*").removeprefix(".")
+    is_below = bool(below) and own.endswith(f".{below}")
+    return is_below or (bool(host) and own == host)
+
+
+def _parts(entry: str) -> tuple[str, str]:
+    """Return host and port of an entry, which has one bracket, one colon or many."""
+    if entry.startswith("["):
+        host, _, port = entry[1:].partition("]")
+        if port.startswith("/"):  # a network
+            return host + port, ""
+        return host, port.removeprefix(":")
+    if entry.count(":") == 1:
+        host, _, port = entry.partition(":")
+        return host, port
+    return entry, ""
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return None
+
+
+def trusted() -> ssl.SSLContext | None:
+    """Return whom SSL_CERT_FILE, or else SSL_CERT_DIR, says to trust; None: nobody is named.
+    Raises ClientConfigurationError: there are no certificates; or nobody can write SSLKEYLOGFILE.
+    """
+    require_key_log()
+    file, folders = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    try:
+        if file:
+            return ssl.create_default_context(cafile=file)
+        if folders:
+            if not any(map(os.path.isdir, folders.split(os.pathsep))):
+                raise FileNotFoundError("there is no such folder")
+            return ssl.create_default_context(capath=folders)
+    except (OSError, ValueError) as error:
+        shown = f"SSL_CERT_FILE is {file!r}" if file else f"SSL_CERT_DIR is {folders!r}"
+        raise ClientConfigurationError(
+            f"{shown}, where no certificates can be read: {error}. Set it to those to trust, unset "
+            "it, or name a file: connect(..., verify=file)."
+        ) from error
+    return None
+
+
+def require_key_log() -> None:
+    """Refuse what every context of TLS would fail on.
+    Raises ClientConfigurationError: SSLKEYLOGFILE names what cannot be written.
+    """
+    path = os.environ.get("SSLKEYLOGFILE")
+    if not path:
+        return
+    try:
+        with open(path, "ab"):  # noqa: PTH123 - as OpenSSL opens it, without a tidier path
+            pass
+    except (OSError, ValueError) as error:
+        raise ClientConfigurationError(
+            f"SSLKEYLOGFILE is {path!r}, which cannot be written: {error}. Name another file, or "
+            "unset it."
+        ) from error
+
 
 _CONNECT_S: Final = 5.0
 """How long a connection may take to make, or to become free."""
@@ -55,14 +179,7 @@ _BROKEN_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallErr
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """The options of a connection to a facade.
-
-    Attributes:
-        url: its address.
-        token: its bearer token.
-        verify: whether to verify its certificate, or a file of authorities to trust, or a context.
-        connections_max: connections open at once; each `watch` holds one.
-    """
+    """The options of a connection to a facade; see `connect`."""
 
     url: str
     token: str | None = None
@@ -70,15 +187,12 @@ class HttpOptions:
     connections_max: int = 100
 
     def __repr__(self) -> str:
-        """Show no token."""
         return f"HttpOptions({self.url!r})"
 
     def arguments(self, *, network: bool = True) -> dict[str, Any]:
         """Return the arguments of httpx's clients; without a ``network`` there is no proxy.
-
-        Raises:
-            ClientConfigurationError: there are no certificates in the file; or the environment
-                names no proxy, or no certificates, in variables that are about these.
+        Raises ClientConfigurationError: there are no certificates in the file; or the environment
+        names no proxy, or no certificates, in variables that are about these.
         """
         proxy = proxy_of(httpx.URL(self.url)) if network else None
         headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
@@ -120,32 +234,25 @@ class Tags:
     """Makes names for the requests of a transport: no two of any processes are the same."""
 
     def __init__(self) -> None:
-        """Draw what no other transport has."""
         self._stem = secrets.token_hex(6)
         self._numbers = itertools.count(1)
 
     def __iter__(self) -> Tags:
-        """Return the object itself."""
         return self
 
     def __next__(self) -> str:
-        """Return the next name; the process is a part of it, as a fork copies all the rest."""
         return f"{self._stem}-{os.getpid()}-{next(self._numbers)}"
 
 
 def check_tag(answer: httpx.Response) -> None:
-    """Refuse an answer that names another request than its own, and drop the connection.
-
-    Raises:
-        ConnectionLostError: it does.
-    """
-    told = answer.headers.get(REQUEST_HEADER)
-    if told is None or told == answer.request.headers[REQUEST_HEADER]:
+    """Drop the connection of an answer to another request. Raises ConnectionLostError."""
+    answered = answer.headers.get(REQUEST_HEADER)
+    if answered is None or answered == answer.request.headers[REQUEST_HEADER]:
         return
-    held = _socket_of(wire_of(answer))
-    if held is not None:
+    connection = _socket_of(wire_of(answer))
+    if connection is not None:
         with suppress(OSError):
-            held.shutdown(socket.SHUT_RDWR)
+            connection.shutdown(socket.SHUT_RDWR)
     raise ConnectionLostError("The answer is that to another request; the connection is dropped.")
 
 
@@ -167,19 +274,16 @@ def abandon(wires: Iterable[Any]) -> None:
     """
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for wire in wires:
-        held = _socket_of(wire)
-        if held is not None and held.fileno() >= 0:
-            os.dup2(nothing, held.fileno(), inheritable=False)
+        connection = _socket_of(wire)
+        if connection is not None and connection.fileno() >= 0:
+            os.dup2(nothing, connection.fileno(), inheritable=False)
     os.close(nothing)
 
 
 def build(
     client: httpx.Client | httpx.AsyncClient, request: HttpRequest, tag: str, history: Generation
 ) -> httpx.Request:
-    """Make httpx's form of a request, which says of which generation its seqs are.
-
-    Its answer has the same tag.
-    """
+    """Make httpx's form of a request, which says of which generation its seqs are."""
     return client.build_request(
         request.method,
         request.path,
@@ -191,7 +295,6 @@ def build(
 
 
 def fault(error: httpx.RequestError) -> ClientError:
-    """Return the error that a failure of the connection means for a request."""
     if not isinstance(error, _NOT_SENT):
         return lost(error)
     if isinstance(error, httpx.PoolTimeout):
@@ -222,10 +325,10 @@ def wake(answer: httpx.Response) -> None:
     stream = answer.extensions.get("network_stream")
     if stream is None or answer.is_closed or not isinstance(answer.stream, httpx.SyncByteStream):
         return
-    held = stream.get_extra_info("socket")
-    if isinstance(held, socket.socket):
+    connection = stream.get_extra_info("socket")
+    if isinstance(connection, socket.socket):
         with suppress(OSError):  # the other side has closed it
-            held.shutdown(socket.SHUT_RDWR)
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 def _insecure(fault: ssl.SSLError) -> str:
@@ -241,5 +344,4 @@ def _insecure(fault: ssl.SSLError) -> str:
 
 
 def lost(error: Exception) -> ClientError:
-    """Return the error that a broken connection means for a request that was sent."""
     return ConnectionLostError(f"The connection broke ({type(error).__name__}: {error})")

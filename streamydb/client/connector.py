@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
 from streamydb.client.awaiting.client import AsyncClient
-from streamydb.client.awaiting.owned import AsyncOwnedTransport
+from streamydb.client.awaiting.transports import AsyncOwnedTransport
 from streamydb.client.blocking.client import Client
-from streamydb.client.blocking.owned import OwnedTransport
+from streamydb.client.blocking.transports import OwnedTransport
 from streamydb.client.errors import ClientConfigurationError, ClientError
 from streamydb.client.requests import Consistency
 from streamydb.client.session import Options, Session
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from streamydb.client.awaiting.transports import AsyncTransport
     from streamydb.client.connections import HttpOptions
 
-__all__ = ["connect", "connect_async", "split"]
-
-_DIRECT: Final = "streamydb.facade.kafka_url"
+_DIRECT: Final = "streamydb.facade.direct"
 """Makes the transport of kafka:// URLs. It needs the server's packages, and those who ask a
 facade have no use for it: so it is named here and not imported."""
 

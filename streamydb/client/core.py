@@ -24,7 +24,6 @@ from typing import Final, TypeGuard
 
 from msgspec import UNSET
 
-from streamydb.client.aborts import abort
 from streamydb.client.errors import (
     ClientError,
     ClosedError,
@@ -32,8 +31,8 @@ from streamydb.client.errors import (
     RequestError,
     UnexpectedAnswerError,
 )
-from streamydb.client.problems import TransactionUnknownError, problem, refusal
-from streamydb.client.reads import check_text, tried
+from streamydb.client.problems import TransactionUnknownError, abort, problem, refusal
+from streamydb.client.reads import check_text, perform_with_retry
 from streamydb.client.requests import Ask, Flow, Outcome, Pause, Pending, Send, perform
 from streamydb.client.session import Retry, Session
 from streamydb.client.transactions import Committed, Prepared, committed
@@ -43,8 +42,6 @@ from streamydb.limits import LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
 from streamydb.records.deadline import redated
 from streamydb.records.times import clocks_told
-
-__all__ = ["ask", "execute"]
 
 _DATES_MAX: Final = 3
 """How many deadlines a transaction is given at most."""
@@ -83,10 +80,10 @@ def execute(
     uncertain, alone, attempts, dates = False, fresh, 1, 1
     while True:
         sought, position = txn.id, None
-        outcome = yield from _tried(session, request)
+        outcome = yield from _perform_once(session, request)
         fault = outcome if isinstance(outcome, ClientError) else None
         if isinstance(outcome, Result):
-            again = _again(txn, request, outcome)
+            again = _next_attempt(txn, request, outcome)
             if again is None or attempts >= LOCK_ATTEMPTS_MAX:
                 return _conclude(session, outcome)
             txn, attempts = again, attempts + 1
@@ -94,8 +91,8 @@ def execute(
             continue
         if fault is not None and _is_untimely(fault):
             if not alone:
-                return (yield from _settled(session, txn, retry, fault))
-            again = None if dates >= _DATES_MAX else _redated(first, dated, fault)
+                return (yield from _settle(session, txn, retry, fault))
+            again = None if dates >= _DATES_MAX else _with_new_deadline(first, dated, fault)
             if again is not None and again != first and retry.left_s():
                 txn, first, dates = again, again, dates + 1
                 request = Send(*txn, retry.wait_s())
@@ -107,7 +104,7 @@ def execute(
         alone = alone and not uncertain
         pause = retry.again(fault) if fault is None or _may_pass(fault) else None
         if pause is not None:
-            yield from _paused(pause, OutcomeUnknownError(*txn) if uncertain else None)
+            yield from _pause(pause, OutcomeUnknownError(*txn) if uncertain else None)
         late = not retry.left_s()
         if pause is None or (late and not uncertain):
             if not uncertain and fault is not None:
@@ -118,7 +115,7 @@ def execute(
         request = Ask(sought, position, wait_s) if asks else Send(*txn, wait_s)
 
 
-def _tried(session: Session, request: Send | Ask) -> Flow[Result | Pending | ClientError]:
+def _perform_once(session: Session, request: Send | Ask) -> Flow[Result | Pending | ClientError]:
     """Return the outcome of a request, or its fault; learn the commit time that it tells.
 
     The verdict of another transaction is a fault, and nothing is learnt from it.
@@ -131,24 +128,19 @@ def _tried(session: Session, request: Send | Ask) -> Flow[Result | Pending | Cli
         return _with_clocks(session, error, sent_ms) if _is_untimely(error) else error
     if isinstance(outcome, Result):
         if outcome.code in UNTIMELY:
-            return _refused(session, outcome, sent_ms)
+            return _refusal_of(session, outcome, sent_ms)
         session.saw(0, _commit_ms(outcome), sent_ms)
     return outcome
 
 
 def _require_own(txn_id: str, outcome: Outcome) -> None:
-    """Refuse the verdict of another transaction.
-
-    Raises:
-        UnexpectedAnswerError: it is one.
-    """
+    """Refuse the verdict of another transaction. Raises UnexpectedAnswerError: it is one."""
     if outcome.id is not None and not is_attempt(outcome.id, txn_id):
         detail = f"The answer is about transaction {outcome.id}, and not about {txn_id}."
         raise UnexpectedAnswerError(detail, 200)
 
 
-def _paused(pause: Pause, unknown: OutcomeUnknownError | None) -> Flow[None]:
-    """Pause; ``unknown`` is the end if the client is closed and something may be in the log."""
+def _pause(pause: Pause, unknown: OutcomeUnknownError | None) -> Flow[None]:
     try:
         yield from perform(pause)
     except ClosedError as error:
@@ -157,7 +149,7 @@ def _paused(pause: Pause, unknown: OutcomeUnknownError | None) -> Flow[None]:
         raise unknown from error
 
 
-def _again(txn: Prepared, request: Send | Ask, result: Result) -> Prepared | None:
+def _next_attempt(txn: Prepared, request: Send | Ask, result: Result) -> Prepared | None:
     """Return what is to be sent after a verdict: the next attempt; None if the verdict is final.
 
     After an attempt of a facade it is ours once more: the facade goes on from there. What it
@@ -170,7 +162,7 @@ def _again(txn: Prepared, request: Send | Ask, result: Result) -> Prepared | Non
     return txn if lacking else None
 
 
-def _settled(session: Session, txn: Prepared, retry: Retry, fault: ClientError) -> Flow[Committed]:
+def _settle(session: Session, txn: Prepared, retry: Retry, fault: ClientError) -> Flow[Committed]:
     """Find the verdict of a transaction one of whose copies came after the deadline.
 
     No copy is executed any more, and those that came before have their verdicts in the results.
@@ -178,12 +170,12 @@ def _settled(session: Session, txn: Prepared, retry: Retry, fault: ClientError) 
     """
     wait = session.retry(max(retry.left_s(), _SETTLE_S))
     try:
-        found = yield from _found(txn, wait, wait.left_s)
+        verdict = yield from _find_verdict(txn, wait, wait.left_s)
     except ClientError:
         raise OutcomeUnknownError(*txn) from fault
-    if found.code in UNTIMELY:
+    if verdict.code in UNTIMELY:
         raise fault
-    return _conclude(session, found)
+    return _conclude(session, verdict)
 
 
 def ask(session: Session, txn: Prepared, timeout_s: float | None = None) -> Flow[Committed]:
@@ -198,22 +190,16 @@ def ask(session: Session, txn: Prepared, timeout_s: float | None = None) -> Flow
     """
     check_text("txn_id", txn.id)
     retry = session.retry(timeout_s)
-    return _conclude(session, (yield from _found(txn, retry, retry.wait_s)))
+    return _conclude(session, (yield from _find_verdict(txn, retry, retry.wait_s)))
 
 
-def _found(txn: Prepared, retry: Retry, time_s: Callable[[], float]) -> Flow[Result]:
-    """Look for the verdict of the last attempt of a transaction; raises as `ask`.
-
-    Args:
-        txn: its first attempt, as far as it is known.
-        retry: the time there is.
-        time_s: says how long each look may take.
-    """
+def _find_verdict(txn: Prepared, retry: Retry, time_s: Callable[[], float]) -> Flow[Result]:
+    """Look for the verdict of the last attempt; ``time_s`` says how long each look may take."""
     lacking: list[Result] = []
     sought, position = txn.id, None
     while True:
         try:
-            outcome = yield from tried(retry, partial(Ask, sought, position), time_s)
+            outcome = yield from perform_with_retry(retry, partial(Ask, sought, position), time_s)
             _require_own(sought, outcome)
         except TransactionUnknownError as error:
             if not lacking:
@@ -229,16 +215,16 @@ def _found(txn: Prepared, retry: Retry, time_s: Callable[[], float]) -> Flow[Res
             yield from perform(pause)
         elif outcome.code in UNTIMELY and position is not None:
             position = None  # the verdict of this copy; there may be another one
-        elif (named := following(sought, outcome)) is None:
+        elif (next_id := following(sought, outcome)) is None:
             return outcome
         elif not retry.left_s():
             raise OutcomeUnknownError(*txn)
         else:
             lacking.append(outcome)
-            sought, position = named, None
+            sought, position = next_id, None
 
 
-def _refused(session: Session, result: Result, sent_ms: int | None) -> RequestError:
+def _refusal_of(session: Session, result: Result, sent_ms: int | None) -> RequestError:
     """Return the error of a copy that came after the deadline, or too long before it."""
     session.saw(result.seq)
     fault = refusal(result.code or "", None, result.id)
@@ -246,12 +232,10 @@ def _refused(session: Session, result: Result, sent_ms: int | None) -> RequestEr
     return _with_clocks(session, fault, sent_ms)
 
 
-def _redated(
+def _with_new_deadline(
     txn: Prepared, dated: Callable[[], int] | None, fault: RequestError
 ) -> Prepared | None:
-    """Return a transaction with another deadline; None if it is the caller's,
-    or nothing is known.
-    """
+    """Return a transaction with another deadline; None if the caller gave it, or it is unknown."""
     if dated is None or "ts_ms" not in fault.members:
         return None
     return Prepared(txn.id, redated(txn.payload, dated()))
@@ -263,19 +247,17 @@ def _with_clocks(session: Session, fault: RequestError, sent_ms: int | None) -> 
     if not isinstance(commit_ms, int):
         return fault
     session.saw(0, commit_ms, sent_ms)
-    told = clocks_told("this machine's", clock_ms, commit_ms)
+    clocks_text = clocks_told("this machine's", clock_ms, commit_ms)
     members = {**fault.members, "clock_ms": clock_ms}
-    detail = f"{fault.detail} {told}"
+    detail = f"{fault.detail} {clocks_text}"
     return problem(fault.slug, fault.status, detail, fault.retry_after_s, members)
 
 
 def _commit_ms(result: Result) -> int:
-    """The commit time of the record that a result is of."""
     return result.ts_ms if result.duplicate is UNSET else result.duplicate.ts_ms
 
 
 def _may_pass(fault: ClientError) -> bool:
-    """Return True if sending again may help."""
     return fault.retriable or fault.uncertain or isinstance(fault, TransactionUnknownError)
 
 
@@ -285,7 +267,6 @@ def _is_untimely(fault: ClientError) -> TypeGuard[RequestError]:
 
 
 def _conclude(session: Session, result: Result) -> Committed:
-    """Return or raise what a verdict means."""
     session.saw(result.seq, _commit_ms(result))
     if result.status == "committed":
         return committed(result)

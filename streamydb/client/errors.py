@@ -6,7 +6,7 @@
 - `OutcomeUnknownError`: a transaction may be in the log, and its verdict did not come in time
 - `UnsafeScanError`: a function under `run` wrote, and scanned a range without an end
 - `RequestError`: the facade said no (`problems`, one class for each problem type); among them
-  `AbortedError` (`aborts`, one class below it for each reason code, `CheckFailedError` for one)
+  `AbortedError` (one class below it for each reason code, `CheckFailedError` for one)
 """
 
 from __future__ import annotations
@@ -16,18 +16,6 @@ from typing import Any, Final
 
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.records.problems import PROBLEMS
-
-__all__ = [
-    "ClientConfigurationError",
-    "ClientError",
-    "ClosedError",
-    "ConnectionLostError",
-    "NotConnectedError",
-    "OutcomeUnknownError",
-    "RequestError",
-    "UnexpectedAnswerError",
-    "UnsafeScanError",
-]
 
 
 class ClientError(StreamyError):
@@ -60,7 +48,6 @@ class NotConnectedError(ClientError):
     """No connection could be made; nothing was sent."""
 
     def __init__(self, detail: str, *, retriable: bool = True) -> None:
-        """Say why; without a chance that it passes, do not try again."""
         super().__init__(detail)
         self.retriable = retriable
 
@@ -83,7 +70,6 @@ class UnexpectedAnswerError(ClientError):
     """
 
     def __init__(self, detail: str, status: int) -> None:
-        """Keep the status beside the message."""
         super().__init__(detail)
         self.status = status
         self.retriable = status >= 500 or status in _HURRIED
@@ -111,7 +97,6 @@ class OutcomeUnknownError(ClientError):
     send_again: Callable[[], Any]
 
     def __init__(self, txn_id: str, payload: bytes) -> None:
-        """Name the transaction."""
         super().__init__(
             f"the verdict of transaction {txn_id} did not come in time: it may be committed or "
             "aborted later, or never have been appended; ask again, or send the same bytes again"
@@ -140,7 +125,6 @@ class RequestError(ClientError):
     status: int = 0
 
     def __init_subclass__(cls, *, problem: str | None = None, **others: Any) -> None:
-        """Stand for a problem type of the table; without one, for a kind of the base's."""
         super().__init_subclass__(**others)
         if problem is not None:
             kind = PROBLEMS[problem]
@@ -151,7 +135,6 @@ class RequestError(ClientError):
     def __init__(
         self, detail: str, *, retry_after_s: float = 0, members: Mapping[str, Any] | None = None
     ) -> None:
-        """Keep the members of the problem beside its detail."""
         self.members = dict(members or {})
         self.code: str | None = self.members.get("code")
         super().__init__(f"{self.code or self.slug or self.status}: {detail}")

@@ -18,8 +18,6 @@ from weakref import ReferenceType, WeakSet, ref
 
 from streamydb.client.errors import NotConnectedError
 
-__all__ = ["AsyncOwned", "Kept", "Owned", "process_span"]
-
 _T = TypeVar("_T")
 _NOTHING: Final = object()
 
@@ -34,7 +32,6 @@ class Owned(Generic[_T]):
     """
 
     def __init__(self, make: Callable[[], _T], leave: Callable[[_T], None] | None = None) -> None:
-        """Nothing is made yet."""
         self._make, self._leave = make, leave
         self._lock = threading.Lock()
         self._process = os.getpid()
@@ -42,11 +39,9 @@ class Owned(Generic[_T]):
         _KNOWN.add(self)
 
     def put(self, thing: _T) -> None:
-        """Take what this process has made."""
         self._thing = thing
 
     def get(self) -> _T:
-        """Return this process's."""
         if self._process != os.getpid():  # it was forked by what calls no hooks of Python
             self.inherited()
         thing = self._thing
@@ -60,7 +55,6 @@ class Owned(Generic[_T]):
             return cast("_T", self._thing)
 
     def made(self) -> _T | None:
-        """Return this process's if there is one."""
         if self._process != os.getpid():
             self.inherited()
         thing = self._thing
@@ -88,17 +82,12 @@ class AsyncOwned(Owned[_T]):
     """
 
     def __init__(self, make: Callable[[], _T], leave: Callable[[_T], None] | None = None) -> None:
-        """Nothing is made yet."""
         super().__init__(make, leave)
         self._loop = _running()
         self._foreign: ReferenceType[asyncio.AbstractEventLoop] | None = None
 
     def get(self) -> _T:
-        """Return this process's.
-
-        Raises:
-            NotConnectedError: the event loop is another process's.
-        """
+        """Return this process's. Raises NotConnectedError: the event loop is another process's."""
         loop = _running()
         if self._process != os.getpid():
             self.inherited()
@@ -112,7 +101,6 @@ class AsyncOwned(Owned[_T]):
         return super().get()
 
     def inherited(self) -> None:
-        """Leave the parent's."""
         self._foreign = self._foreign or self._loop
         super().inherited()
 
@@ -122,31 +110,23 @@ class Kept(Generic[_T]):
 
     Before a fork those that are not lent are closed, as they are cheap to make, and a child could
     not even close them: that would wait for threads that it does not have.
-
-    Args:
-        make: makes one.
-        close: ends one.
     """
 
     def __init__(self, make: Callable[[], _T], close: Callable[[_T], None]) -> None:
-        """None is made yet."""
         self._make, self._close_one = make, close
         self._free: Owned[list[_T]] = Owned(list)
         _CLOSED_BEFORE.append(ref(self, _CLOSED_BEFORE.remove))
 
     def take(self) -> _T:
-        """Return one for the caller alone."""
         try:
             return self._free.get().pop()
         except IndexError:
             return self._make()
 
     def give(self, thing: _T) -> None:
-        """Take one back."""
         self._free.get().append(thing)
 
     def close(self) -> None:
-        """Close those that are not lent."""
         free = self._free.get()
         while free:
             self._close_one(free.pop())
@@ -159,15 +139,13 @@ _forks = 0
 
 
 def process_span() -> tuple[int, int]:
-    """Return what names the time of this process between two forks.
-
-    What was made in another span, the other process of a fork may have, too.
+    """Return what names the time of this process between two forks, which may have made copies of
+    it.
     """
     return os.getpid(), _forks
 
 
 def _before_fork() -> None:
-    """Count the fork, and close what is kept and free."""
     global _forks  # noqa: PLW0603 - of the whole process
     _forks += 1
     for known in tuple(_CLOSED_BEFORE):
@@ -177,7 +155,6 @@ def _before_fork() -> None:
 
 
 def _running() -> ReferenceType[asyncio.AbstractEventLoop] | None:
-    """Return the running loop of this process and thread, if there is one."""
     try:
         return ref(asyncio.get_running_loop())
     except RuntimeError:
@@ -198,7 +175,6 @@ def _never_finalize(thing: object) -> None:
 
 
 def _after_fork() -> None:
-    """Leave all that is the parent's."""
     global _leaving  # noqa: PLW0603 - a thread of the parent may have held the other one
     _leaving = threading.Lock()
     for owned in _KNOWN:

@@ -14,26 +14,13 @@ from typing import Self, TypeVar
 from streamydb.client.errors import ClosedError
 from streamydb.client.forks import Owned
 
-__all__ = ["AsyncLifetime", "Lifetime"]
-
 _Wake = TypeVar("_Wake", threading.Event, asyncio.Event)
 
 
 class _Base:
-    """The time until something is closed, or what it belongs to.
-
-    Args:
-        name: of what it is.
-        within: the lifetime of what it belongs to.
-
-    Attributes:
-        name: of what it is.
-        over: it has been closed.
-        chain: itself, and what it belongs to.
-    """
+    """The time until something is closed, or what it belongs to (`within`)."""
 
     def __init__(self, name: str, within: Self | None = None) -> None:
-        """Begin."""
         self.over = False
         self.name = name
         self.chain: list[_Base] = [self] if within is None else [self, *within.chain]
@@ -45,24 +32,18 @@ class _Base:
         return self._pauses.get()
 
     def close(self) -> None:
-        """End, and the pauses that are under way."""
         self.over = True
         for pause in self.pauses.copy():
             pause.set()
 
     def check(self) -> None:
-        """Refuse to go on after the end.
-
-        Raises:
-            ClosedError: it has ended.
-        """
+        """Refuse to go on after the end. Raises ClosedError: it has ended."""
         for each in self.chain:
             if each.over:
                 raise ClosedError(f"The {each.name} is closed.")
 
     @contextmanager
     def _pausing(self, wake: _Wake) -> Iterator[_Wake]:
-        """Set `wake` when it ends meanwhile; raises as `check`, before and after."""
         for each in self.chain:
             each.pauses.add(wake)
         try:
@@ -83,7 +64,6 @@ class Lifetime(_Base):
         within: Lifetime | None = None,
         sleep: Callable[[float], None] | None = None,
     ) -> None:
-        """Begin."""
         super().__init__(name, within)
         given = sleep if within is None else within.sleep
         self.sleep: Callable[[float], None] | None = given
@@ -106,7 +86,6 @@ class AsyncLifetime(_Base):
         within: AsyncLifetime | None = None,
         sleep: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
-        """Begin."""
         super().__init__(name, within)
         given = sleep if within is None else within.sleep
         self.sleep: Callable[[float], Awaitable[None]] | None = given

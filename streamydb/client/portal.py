@@ -13,8 +13,6 @@ from streamydb.client.awaiting.transports import AsyncStream, AsyncTransport
 from streamydb.client.errors import ClosedError, ConnectionLostError
 from streamydb.client.requests import Event, Open, Request
 
-__all__ = ["BlockingStream", "BlockingTransport", "Portal"]
-
 _T = TypeVar("_T")
 
 
@@ -22,7 +20,6 @@ class Portal:
     """Runs coroutines in a loop that others need not know of; close it."""
 
     def __init__(self) -> None:
-        """Start the thread."""
         self.loop = asyncio.new_event_loop()
         self._lock = threading.Lock()
         self._closing = False
@@ -31,10 +28,7 @@ class Portal:
 
     def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine and wait for its result; an interrupt cancels it.
-
-        Raises:
-            ClosedError: the portal is closed.
-            ConnectionLostError: it was closed meanwhile.
+        Raises ClosedError: the portal is closed; ConnectionLostError: it was closed meanwhile.
         """
         with self._lock:  # so that the loop ends after all that is submitted to it
             if self._closing:
@@ -68,7 +62,6 @@ class Portal:
 
 
 async def _cancel_others() -> None:
-    """Cancel all tasks but this one, and wait for their ends."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
@@ -79,17 +72,14 @@ class BlockingTransport:
     """Makes a transport for coroutines one for threads."""
 
     def __init__(self, portal: Portal, inner: AsyncTransport, *, owner: bool = True) -> None:
-        """Run `inner` in a portal, which ends with it if it is the `owner`."""
         self._portal = portal
         self._inner = inner
         self._owner = owner
 
     def send(self, request: Request[Any]) -> Any:
-        """Perform a request."""
         return self._portal.call(self._inner.send(request))
 
     def open(self, request: Open) -> BlockingStream:
-        """Open a stream of changes."""
         return BlockingStream(self._portal, self._portal.call(self._inner.open(request)))
 
     def close(self) -> None:
@@ -105,15 +95,12 @@ class BlockingStream:
     """Makes a stream for coroutines one for threads."""
 
     def __init__(self, portal: Portal, inner: AsyncStream) -> None:
-        """Run `inner` in a portal."""
         self._portal = portal
         self._inner = inner
 
     def receive(self) -> list[Event]:
-        """Wait for events."""
         return self._portal.call(self._inner.receive())
 
     def close(self) -> None:
-        """End it."""
         with suppress(ClosedError, ConnectionLostError):
             self._portal.call(self._inner.close())

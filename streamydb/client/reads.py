@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from streamydb.client import requests
 from streamydb.client.errors import ClientError, UnexpectedAnswerError
 from streamydb.client.problems import (
     AnswerTooLargeError,
@@ -15,36 +16,12 @@ from streamydb.client.problems import (
     InvalidParameterError,
     TooLargeError,
 )
-from streamydb.client.requests import (
-    Flow,
-    Freshness,
-    Query,
-    Read,
-    Reading,
-    Request,
-    Scan,
-    Stored,
-    perform,
-)
+from streamydb.client.requests import Flow, Freshness, perform
 from streamydb.client.session import Retry, Session
 from streamydb.errors import ValueRejected
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.records import canonical
 from streamydb.records.table import Table
-
-__all__ = [
-    "RangeScan",
-    "check_bound",
-    "check_key",
-    "check_sql",
-    "check_text",
-    "current_seq",
-    "listed",
-    "query",
-    "read",
-    "scan_page",
-    "tried",
-]
 
 _R = TypeVar("_R")
 _T = TypeVar("_T")
@@ -52,24 +29,20 @@ _T = TypeVar("_T")
 
 def read(
     session: Session, keys: Sequence[str], freshness: Freshness, timeout_s: float | None = None
-) -> Flow[Reading]:
-    """Read keys at one snapshot, in as many requests as that takes.
-
-    Raises:
-        InvalidKeyError: one of them can be no key.
-    """
+) -> Flow[requests.Reading]:
+    """Read keys at one snapshot, in as many requests as that takes. Raises InvalidKeyError."""
     for key in keys:
         check_key(key)
     retry = session.retry(timeout_s)
-    wanted = list(dict.fromkeys(keys))
+    unique_keys = list(dict.fromkeys(keys))
     size = session.options.read_keys
-    first = yield from _read(retry, wanted[:size], freshness)
+    first = yield from _read(retry, unique_keys[:size], freshness)
     entries = dict(first.entries)
-    for begin in range(size, len(wanted), size):
-        more = yield from _read(retry, wanted[begin : begin + size], Freshness(at=first.seq))
+    for begin in range(size, len(unique_keys), size):
+        more = yield from _read(retry, unique_keys[begin : begin + size], Freshness(at=first.seq))
         entries |= more.entries
     session.saw(first.seq)
-    return Reading(first.seq, entries)
+    return requests.Reading(first.seq, entries)
 
 
 def query(
@@ -81,43 +54,30 @@ def query(
     timeout_s: float | None = None,
 ) -> Flow[Table]:
     """Run a query.
-
-    Raises:
-        InvalidParameterError: the prefix is longer than any key, the parameters are no list, or one
-            is no JSON.
-        ClientError: it was refused, took too much, or its answer would be too large.
+    Raises InvalidParameterError: the prefix is longer than any key, the parameters are no list, or
+    one is no JSON; ClientError: it was refused, took too much, or its answer would be too large.
     """
     check_bound(prefix)
-    values = listed(params, (str, bytes, Mapping))
+    values = as_list(params, (str, bytes, Mapping))
     check_sql(sql, values)
-    make = partial(Query, sql, tuple(values), prefix, freshness)
-    found = yield from tried(session.retry(timeout_s), make)
-    session.saw(found.seq)
-    return found
+    make = partial(requests.Query, sql, tuple(values), prefix, freshness)
+    result = yield from perform_with_retry(session.retry(timeout_s), make)
+    session.saw(result.seq)
+    return result
 
 
 def current_seq(session: Session, freshness: Freshness, timeout_s: float | None) -> Flow[int]:
-    """Return the seq of the state that a read would show now."""
     reading = yield from read(session, (), freshness, timeout_s)
     return reading.seq
 
 
 class RangeScan:
-    """A scan on its way: which keys, which snapshot, where it is.
+    """A scan on its way: which keys, which snapshot, how many entries at most, where it is.
 
     Attributes:
-        count: the entries so far.
-        last: the last one of them.
+        last: the last entry so far.
         whole: all entries have been read; None: nothing has been asked yet.
         own: what its function had written in the range before; None: removed.
-
-    Args:
-        session: the client's state.
-        prefix: only keys that begin with it.
-        start: only keys from it on.
-        end: only keys before it.
-        freshness: the state to show.
-        limit: most entries, all if it is None.
     """
 
     def __init__(
@@ -129,7 +89,6 @@ class RangeScan:
         freshness: Freshness,
         limit: int | None,
     ) -> None:
-        """Begin at the first key."""
         self.session = session
         self.bounds = (prefix, start, end)
         self.freshness = freshness
@@ -137,7 +96,7 @@ class RangeScan:
         self.cursor: str | None = None
         self.ended = limit is not None and limit < 1
         self.count = 0
-        self.last: Stored | None = None
+        self.last: requests.Stored | None = None
         self.whole: bool | None = None
         self.own: dict[str, bytes | None] = {}
 
@@ -147,43 +106,36 @@ class RangeScan:
         return key.startswith(prefix) and (start or "") <= key and (end is None or key < end)
 
 
-def scan_page(wanted: RangeScan, timeout_s: float | None = None) -> Flow[list[Stored]]:
-    """Read the next page of a scan; an empty one is the last.
-
-    Raises:
-        InvalidParameterError: a bound is longer than any key.
-    """
-    prefix, start, end = wanted.bounds
+def scan_page(scan: RangeScan, timeout_s: float | None = None) -> Flow[list[requests.Stored]]:
+    """Read the next page of a scan; an empty one is the last. Raises InvalidParameterError."""
+    prefix, start, end = scan.bounds
     for bound in (prefix, start or "", end or ""):
         check_bound(bound)
-    if wanted.freshness.at == 0:  # before the first transaction
-        wanted.ended = wanted.whole = True
-    if wanted.ended:
+    if scan.freshness.at == 0:  # before the first transaction
+        scan.ended = scan.whole = True
+    if scan.ended:
         return []
-    session = wanted.session
-    most = session.options.page_entries
-    limit = most if wanted.left is None else min(most, wanted.left)
-    make = partial(Scan, prefix, start, end, limit, wanted.cursor, wanted.freshness)
+    session = scan.session
+    page_max = session.options.page_entries
+    limit = page_max if scan.left is None else min(page_max, scan.left)
+    make = partial(requests.Scan, prefix, start, end, limit, scan.cursor, scan.freshness)
     retry = session.retry(timeout_s)
-    page = yield from tried(retry, make, retry.wait_s)
-    if not all(wanted.has(entry.key) for entry in page.entries):
+    page = yield from perform_with_retry(retry, make, retry.wait_s)
+    if not all(scan.has(entry.key) for entry in page.entries):
         raise UnexpectedAnswerError("The answer has keys outside of the range.", 200)
     session.saw(page.seq)
-    wanted.freshness, wanted.cursor = Freshness(at=page.seq), page.cursor
-    wanted.left = None if wanted.left is None else wanted.left - len(page.entries)
-    wanted.whole = page.cursor is None
-    wanted.ended = wanted.whole or wanted.left == 0
-    wanted.count += len(page.entries)
-    wanted.last = page.entries[-1] if page.entries else wanted.last
+    scan.freshness, scan.cursor = Freshness(at=page.seq), page.cursor
+    scan.left = None if scan.left is None else scan.left - len(page.entries)
+    scan.whole = page.cursor is None
+    scan.ended = scan.whole or scan.left == 0
+    scan.count += len(page.entries)
+    scan.last = page.entries[-1] if page.entries else scan.last
     return page.entries
 
 
-def listed(items: Iterable[_T], alone: type | tuple[type, ...] = str) -> list[_T]:
-    """Return what is given as a list.
-
-    Raises:
-        InvalidParameterError: it is one thing ``alone``, such as a text, which would be as many
-            keys as it has characters.
+def as_list(items: Iterable[_T], alone: type | tuple[type, ...] = str) -> list[_T]:
+    """Return items as a list. Raises InvalidParameterError: it is one thing ``alone``, such as a
+    text.
     """
     if isinstance(items, alone):
         raise InvalidParameterError(f"Several are given as a list, here [{items!r}].")
@@ -191,21 +143,13 @@ def listed(items: Iterable[_T], alone: type | tuple[type, ...] = str) -> list[_T
 
 
 def check_key(key: str) -> None:
-    """Refuse what can be no key.
-
-    Raises:
-        InvalidKeyError: it is empty, too long, or not Unicode text.
-    """
+    """Refuse text that is empty, too long, or not Unicode. Raises InvalidKeyError."""
     if not isinstance(key, str) or not 1 <= _size(key) <= KEY_BYTES_MAX:
         raise InvalidKeyError(f"A key is text of 1 to {KEY_BYTES_MAX} bytes of UTF-8.")
 
 
 def check_bound(bound: str) -> None:
-    """Refuse what can be no prefix, start or end.
-
-    Raises:
-        InvalidParameterError: it is too long, or not Unicode text.
-    """
+    """Refuse a bound that is too long, or not Unicode. Raises InvalidParameterError."""
     if not isinstance(bound, str) or _size(bound) > KEY_BYTES_MAX:
         raise InvalidParameterError(
             f"prefix, start and end are text of at most {KEY_BYTES_MAX} bytes of UTF-8."
@@ -213,11 +157,7 @@ def check_bound(bound: str) -> None:
 
 
 def check_text(name: str, text: str) -> None:
-    """Refuse what is no Unicode text.
-
-    Raises:
-        InvalidParameterError: names the parameter.
-    """
+    """Refuse what is no Unicode text. Raises InvalidParameterError: names the parameter."""
     try:
         text.encode()
     except (AttributeError, UnicodeEncodeError):
@@ -225,11 +165,7 @@ def check_text(name: str, text: str) -> None:
 
 
 def check_sql(sql: str, params: Any) -> None:
-    """Refuse SQL that would be sent as something else, or not at all: `null` for NaN, say.
-
-    Raises:
-        InvalidParameterError: the SQL is not Unicode text, or the parameters are no JSON.
-    """
+    """Refuse SQL that is no text, and parameters that are no JSON. Raises InvalidParameterError."""
     try:
         canonical([sql, msgspec.to_builtins(params, str_keys=True)])
     except (ValueRejected, TypeError) as fault:
@@ -244,12 +180,14 @@ def _size(text: str) -> int:
         return KEY_BYTES_MAX + 1
 
 
-def _read(retry: Retry, keys: list[str], freshness: Freshness) -> Flow[Reading]:
+def _read(retry: Retry, keys: list[str], freshness: Freshness) -> Flow[requests.Reading]:
     """Read keys in one request, or in halves if they or their values are too many for one."""
     if freshness.at == 0:  # before the first transaction
-        return Reading(0, dict.fromkeys(keys))
+        return requests.Reading(0, dict.fromkeys(keys))
     try:
-        reading = yield from tried(retry, partial(Read, tuple(keys), freshness), retry.wait_s)
+        reading = yield from perform_with_retry(
+            retry, partial(requests.Read, tuple(keys), freshness), retry.wait_s
+        )
     except (AnswerTooLargeError, TooLargeError):
         if len(keys) < 2:
             raise
@@ -260,18 +198,17 @@ def _read(retry: Retry, keys: list[str], freshness: Freshness) -> Flow[Reading]:
     half = len(keys) // 2
     left = yield from _read(retry, keys[:half], freshness)
     right = yield from _read(retry, keys[half:], Freshness(at=left.seq))
-    return Reading(left.seq, {**left.entries, **right.entries})
+    return requests.Reading(left.seq, {**left.entries, **right.entries})
 
 
-def tried(
-    retry: Retry, make: Callable[[float], Request[_R]], time_s: Callable[[], float] | None = None
+def perform_with_retry(
+    retry: Retry,
+    make: Callable[[float], requests.Request[_R]],
+    time_s: Callable[[], float] | None = None,
 ) -> Flow[_R]:
     """Perform a request that changes nothing; repeat it after failures that may pass.
 
-    Args:
-        retry: the time there is.
-        make: returns the request with the time that it may take.
-        time_s: says how long that is; None: all that is left.
+    ``make`` returns the request that may take ``time_s``, by default all the time that is left.
     """
     time_s = time_s or retry.left_s
     while True:

@@ -7,46 +7,13 @@ affair, as with the authentication flows of httpx.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from streamydb.records import Result, decode_value
 from streamydb.records.emission import Emitted
 from streamydb.records.table import Table
-
-__all__ = [
-    "MARGIN_S",
-    "Alive",
-    "Ask",
-    "Change",
-    "Consistency",
-    "Emissions",
-    "EmissionsPage",
-    "Entry",
-    "Event",
-    "Flow",
-    "Freshness",
-    "Open",
-    "Outcome",
-    "Page",
-    "Pause",
-    "Pending",
-    "Progress",
-    "Query",
-    "Read",
-    "Reading",
-    "Receive",
-    "Request",
-    "ResumeAttempt",
-    "Scan",
-    "Selection",
-    "Send",
-    "SqlAnswer",
-    "SqlStatements",
-    "Stored",
-    "perform",
-]
 
 R = TypeVar("R")
 _A = TypeVar("_A")
@@ -179,11 +146,28 @@ class Query(Request[Table]):
 
 
 @dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a result, with its type as DuckDB names it."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatementAnswer:
+    """The result of a statement; ``changed``: rows written, None if it writes none."""
+
+    columns: list[Column]
+    rows: list[tuple[Any, ...]]
+    changed: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class SqlAnswer:
-    """The answer to `SqlStatements`: for each, names and types of columns, rows, rows changed."""
+    """The answer to `SqlStatements`: a result for each."""
 
     seq: int
-    results: list[tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[Any, ...], ...], int | None]]
+    results: list[StatementAnswer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,3 +312,26 @@ def perform(request: Request[R]) -> Generator[Request[R], R, R]:
     """Yield one request and return its answer, with its type."""
     answer: R = yield request
     return answer
+
+
+class Snapshot(Mapping[str, Any]):
+    """The values of keys at one seq: a mapping, with None for keys that are absent.
+
+    ``entries``: the same with versions, by key.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self.seq = reading.seq
+        self.entries = {
+            key: Entry(key, None, 0, 0) if stored is None else stored.entry()
+            for key, stored in reading.entries.items()
+        }
+
+    def __getitem__(self, key: str) -> Any:
+        return self.entries[key].value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)

@@ -6,20 +6,77 @@ import secrets
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from streamydb.client.clocks import Correction
 from streamydb.client.errors import ClientError
 from streamydb.client.forks import Owned
-from streamydb.client.generation import Generation
 from streamydb.client.problems import InvalidParameterError
-from streamydb.client.requests import MARGIN_S, Consistency, Freshness, Pause
+from streamydb.client.requests import MARGIN_S, Consistency, Flow, Freshness, Pause, perform
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX, INTEGER_MAX
 from streamydb.procedures.modules import Modules
 
-__all__ = ["Options", "Retry", "Session", "is_seq", "new_id"]
+_HEADER: Final = "Streamydb-Generation"
+_SUCCESS: Final = range(200, 300)
+_GONE: Final = 410
+_OTHER: Final = b"other-generation"
+
+
+class Generation:
+    """The generation that a client has heard of; its loss calls ``on_lost``."""
+
+    def __init__(self) -> None:
+        self.text: str | None = None
+        self.on_lost: Callable[[], None] = lambda: None
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers that say it, none while it is not known."""
+        return {} if self.text is None else {_HEADER: self.text}
+
+    def hear(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """Take it from an answer; the first one counts until the database says that it is gone.
+
+        A facade of an earlier release tells none, and is told none. ``headers`` are found by lower
+        case.
+        """
+        if status in _SUCCESS:
+            if self.text is None:
+                self.text = headers.get(_HEADER.lower())
+        elif status == _GONE and _OTHER in body:
+            self.lose()
+
+    def lose(self) -> None:
+        """Forget it, and all that is of it."""
+        self.text = None
+        self.on_lost()
+
+
+class Correction:
+    """The difference between another clock and this machine's, as far as it is known. Thread-safe.
+
+    ``behind_ms``: how far this machine is behind the other clock; negative: ahead of it.
+    """
+
+    def __init__(self, wall_ms: Callable[[], int]) -> None:
+        self.behind_ms = 0
+        self._wall_ms = wall_ms
+        self._lock: Owned[threading.Lock] = Owned(threading.Lock)
+
+    def now_ms(self) -> int:
+        return self._wall_ms() + self.behind_ms
+
+    def learn(self, stamp_ms: int, sent_ms: int | None) -> None:
+        """Take a stamp of the other clock, which has just come.
+
+        ``sent_ms``: this machine's time before the stamp was made; None: nobody knows. Then the
+        stamp may be old, and only says that the other clock is not behind it.
+        """
+        with self._lock.get():
+            behind_min = stamp_ms - self._wall_ms()
+            behind_max = None if sent_ms is None else max(behind_min, stamp_ms - sent_ms)
+            known = max(self.behind_ms, behind_min)
+            self.behind_ms = known if behind_max is None else min(known, behind_max)
 
 
 _SHORTEST_S: Final = 0.1
@@ -64,10 +121,7 @@ class Options:
 
 
 def new_id() -> str:
-    """Return a fresh id that holds the present time: a UUID of version 7 (RFC 9562).
-
-    By that time a facade finds a verdict of long ago.
-    """
+    """Return a UUID of version 7 (RFC 9562): by its time a facade finds a verdict of long ago."""
     number = uuid.uuid4().int & ((1 << 80) - 1) | (time.time_ns() // 1_000_000) << 80
     return str(uuid.UUID(int=number & ~(0xF << 76) | 0x7 << 76))
 
@@ -103,7 +157,6 @@ class Session:
     _lock: Owned[threading.Lock] = field(default_factory=lambda: Owned(threading.Lock))
 
     def __post_init__(self) -> None:
-        """Correct the time of day; forget what was seen when the generation is another one."""
         self.correction = Correction(self.wall_ms)
         self.history.on_lost = self._forget
 
@@ -126,12 +179,8 @@ class Session:
     ) -> None:
         """Remember that something as of a seq was seen.
 
-        Args:
-            seq: it.
-            ts_ms: its commit time, if that is known.
-            sent_ms: the time of day when it was sent, if that was now and this is the verdict of
-                what was sent.
-            generation: the one that the session of another process had (`generation`).
+        ``sent_ms``: the time of day when it was sent, if that was now and this is the verdict of
+        what was sent. ``generation``: the one that the session of another process had.
         """
         with self._lock.get():
             if generation is not None:
@@ -147,21 +196,19 @@ class Session:
         return self.correction.now_ms() + ahead_ms
 
     def freshness(self, consistency: Consistency | None = None, at: int | None = None) -> Freshness:
-        """Return which state a read shall show.
-
-        Raises:
-            InvalidParameterError: there are no such consistency or seq, or both are given.
+        """Return which state a read shall show. Raises InvalidParameterError: there is no such
+        state.
         """
-        wanted = self.options.consistency if consistency is None else consistency
-        if wanted not in {"strong", "session", "snapshot"}:
+        level = self.options.consistency if consistency is None else consistency
+        if level not in {"strong", "session", "snapshot"}:
             raise InvalidParameterError("`consistency` is strong, session or snapshot.")
         if at is not None:
             if not is_seq(at) or consistency not in {None, "snapshot"}:
                 raise InvalidParameterError("`at` is a seq, and leaves no choice of consistency.")
             return Freshness(at=at)
-        if wanted == "session":
+        if level == "session":
             return self.floor(self.seq)
-        return Freshness(consistency=wanted)
+        return Freshness(consistency=level)
 
     def floor(self, seq: int) -> Freshness:
         """Ask for a state that includes a seq; any will do if there is none."""
@@ -170,7 +217,6 @@ class Session:
         return Freshness(consistency="session", min_version=seq)
 
     def retry(self, timeout_s: float | None = None) -> Retry:
-        """Begin to try something."""
         return Retry(self, self.options.timeout_s if timeout_s is None else timeout_s)
 
 
@@ -180,35 +226,24 @@ class Retry:
     Only the time decides, never the number of attempts: a facade that restarts takes as long as it
     takes. Towards the end the pauses grow short, so that all of the time is used, and the last one
     ends when the time does.
-
-    Args:
-        session: has the clock, the chance and the bounds.
-        timeout_s: when to give up.
     """
 
     def __init__(self, session: Session, timeout_s: float) -> None:
-        """Begin now."""
         self._session = session
         self._until = session.clock() + timeout_s
         self._pauses = 0
 
     def left_s(self) -> float:
-        """Return how much time is left."""
         return max(0.0, self._until - self._session.clock())
 
     def wait_s(self) -> float:
-        """Return how long the next attempt may take.
-
-        A part of what is left, so that one that goes to a machine which is gone is not the last.
+        """Return the time of the next attempt: a part of what is left, so that it need not be the
+        last.
         """
         return min(self.left_s(), self._session.options.attempt_s)
 
     def again(self, fault: ClientError | None) -> Pause | None:
-        """Return the pause before the next attempt; None to give up.
-
-        Args:
-            fault: why the last one failed; None if it is only too early.
-        """
+        """Return the pause before the next attempt; None to give up."""
         left = self.left_s()
         if not left:
             return None
@@ -219,8 +254,29 @@ class Retry:
         return Pause(pause)
 
     def pause_s(self) -> float:
-        """Return the length of the next pause."""
         options = self._session.options
         mean = min(options.backoff_max_s, options.backoff_s * 2.0 ** min(self._pauses, 30))
         self._pauses += 1
         return 2 * mean * self._session.random()
+
+
+class Reconnecting:
+    """Counts failures in a row, and pauses after each."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._retry: Retry | None = None
+
+    def succeeded(self) -> None:
+        self._retry = None
+
+    def failed(self, error: ClientError) -> Flow[None]:
+        """Pause before the next attempt.
+        Raises ClientError: `error`, if it is of no use to try again, or has been for too long.
+        """
+        self._retry = self._retry or Retry(self._session, self._session.options.reconnect_s)
+        if not error.retriable or not self._retry.left_s():
+            raise error
+        pause = self._retry.again(error)
+        if pause is not None:
+            yield from perform(pause)

@@ -13,15 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from streamydb.client.aborts import CheckFailedError, ConflictError
 from streamydb.client.errors import ClientError, OutcomeUnknownError
-from streamydb.client.problems import InvalidParameterError
-from streamydb.client.reads import check_sql, tried
+from streamydb.client.problems import CheckFailedError, ConflictError, InvalidParameterError
+from streamydb.client.reads import check_sql, perform_with_retry
 from streamydb.client.requests import Flow, Freshness, SqlAnswer, SqlStatements, perform
 from streamydb.client.session import Retry, Session
 from streamydb.records.table import Table
-
-__all__ = ["SqlResult", "Statement", "execute_sql", "prepared"]
 
 Statement: TypeAlias = str | tuple[str, Sequence[Any] | Mapping[str, Any]]
 """A statement, alone or with the values of its parameters."""
@@ -43,30 +40,26 @@ class SqlResult(Table):
     changed: int | None = None
 
 
-def prepared(statements: Iterable[Statement]) -> tuple[tuple[str, Any], ...]:
-    """Return statements with their parameters.
-
-    Raises:
-        InvalidParameterError: there are none, or something is no statement, or no JSON.
-    """
-    found = []
+def prepare_statements(statements: Iterable[Statement]) -> tuple[tuple[str, Any], ...]:
+    """Return statements with their parameters. Raises InvalidParameterError."""
+    prepared = []
     for each in statements:
         sql, params = (each, ()) if isinstance(each, str) else each
         if not isinstance(sql, str) or isinstance(params, str) or not hasattr(params, "__iter__"):
             raise InvalidParameterError("A statement is text, or a pair of text and parameters.")
         values: Any = (
-            {name: _stored(value) for name, value in params.items()}
+            {name: _without_zone(value) for name, value in params.items()}
             if isinstance(params, Mapping)
-            else [_stored(value) for value in params]
+            else [_without_zone(value) for value in params]
         )
         check_sql(sql, values)
-        found.append((sql, values))
-    if not found:
+        prepared.append((sql, values))
+    if not prepared:
         raise InvalidParameterError("There is no statement.")
-    return tuple(found)
+    return tuple(prepared)
 
 
-def _stored(value: Any) -> Any:
+def _without_zone(value: Any) -> Any:
     """A time with a zone as columns keep it: in UTC, without one.
 
     As JSON it would be text, and the zone of a text is passed over where it becomes a time.
@@ -90,24 +83,24 @@ def execute_sql(
     retry = session.retry(timeout_s)
     make = partial(SqlStatements, tables, statements, freshness)
     if all(sql.lstrip().lower().startswith(_READING) for sql, _ in statements):
-        return _results(session, (yield from tried(retry, partial(make, None))))
+        return _results(session, (yield from perform_with_retry(retry, partial(make, None))))
     attempts = 0
     while True:
         attempts += 1
         try:
-            answer = yield from _once(retry, make, session.new_id())
+            answer = yield from _execute_once(retry, make, session.new_id())
         except CheckFailedError as error:
             session.saw(error.seq)
             make = partial(SqlStatements, tables, statements, session.floor(session.seq))
             pause = retry.again(None) if attempts < session.options.conflicts_max else None
             if pause is None:
-                raise _given_up(attempts, error) from None
+                raise _conflict_error(attempts, error) from None
         else:
             return _results(session, answer)
         yield from perform(pause)
 
 
-def _given_up(attempts: int, conflict: CheckFailedError) -> ConflictError:
+def _conflict_error(attempts: int, conflict: CheckFailedError) -> ConflictError:
     return ConflictError(
         f"Others wrote what the statements read in each of {attempts} attempts; nothing was "
         "written.",
@@ -115,8 +108,7 @@ def _given_up(attempts: int, conflict: CheckFailedError) -> ConflictError:
     )
 
 
-def _once(retry: Retry, make: partial[SqlStatements], txn_id: str) -> Flow[SqlAnswer]:
-    """Execute statements that may write, once."""
+def _execute_once(retry: Retry, make: partial[SqlStatements], txn_id: str) -> Flow[SqlAnswer]:
     while True:
         try:
             return (yield from perform(make(txn_id, retry.left_s())))
@@ -132,6 +124,9 @@ def _once(retry: Retry, make: partial[SqlStatements], txn_id: str) -> Flow[SqlAn
 def _results(session: Session, answer: SqlAnswer) -> list[SqlResult]:
     session.saw(answer.seq)
     return [
-        SqlResult(answer.seq, names, rows, types, changed)
-        for names, types, rows, changed in answer.results
-    ]
+        SqlResult(
+            answer.seq, tuple(column.name for column in each.columns), tuple(each.rows),
+            tuple(column.type for column in each.columns), each.changed,
+        )
+        for each in answer.results
+    ]  # fmt: skip

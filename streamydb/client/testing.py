@@ -7,5 +7,4 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """Look a name up in its new place."""
     return getattr(import_module("streamydb.testing.clients"), name)

@@ -11,13 +11,11 @@ from msgspec import UNSET, UnsetType
 
 from streamydb.client.forks import process_span
 from streamydb.client.problems import refusal
-from streamydb.client.reads import listed
+from streamydb.client.reads import as_list
 from streamydb.client.requests import Entry
 from streamydb.errors import INVALID_TRANSACTION, ValueRejected
 from streamydb.records import Rejection, Result, canonical, decode, decode_value
 from streamydb.records.ranges import Range
-
-__all__ = ["Builder", "Committed", "Prepared", "RangeEntry", "ReadItem", "committed", "prepare"]
 
 Fields: TypeAlias = Mapping[str, Any]
 ReadItem: TypeAlias = str | Range | Fields
@@ -65,16 +63,15 @@ class Prepared(NamedTuple):
 
 
 def committed(result: Result) -> Committed:
-    """Return what a client sees of a verdict `committed`."""
     reads = {key: decode_value(bytes(value)) for key, value in result.reads.items()}
     repeated = result.duplicate is not UNSET
     returned = None if result.returned is UNSET else decode_value(bytes(result.returned))
     ranges = {
-        found.range: [
+        range_read.range: [
             RangeEntry(each.key, decode_value(bytes(each.value)), each.version)
-            for each in found.entries
+            for each in range_read.entries
         ]
-        for found in result.ranges or ()
+        for range_read in result.ranges or ()
     }
     return Committed(result.id or "", result.seq, result.ts_ms, reads, repeated, returned, ranges)
 
@@ -102,13 +99,13 @@ def prepare(
     """
     parts = {
         "asserts": dict(asserts or {}),
-        "checks": [dict(check) for check in listed(checks, _ALONE)],
-        "reads": [_read(each) for each in listed(reads, _ALONE)],
-        "updates": [dict(update) for update in listed(updates, _ALONE)],
+        "checks": [dict(check) for check in as_list(checks, _ALONE)],
+        "reads": [_read(each) for each in as_list(reads, _ALONE)],
+        "updates": [dict(update) for update in as_list(updates, _ALONE)],
         "call": dict(call or {}),
         "deploy": dict(deploy or {}),
         "constrain": dict(constrain or {}),
-        "locks": [_read(each) for each in listed(locks, _ALONE)],
+        "locks": [_read(each) for each in as_list(locks, _ALONE)],
     }
     fields: dict[str, Any] = {"id": txn_id, **{name: part for name, part in parts.items() if part}}
     if deadline_ms is not None:
@@ -147,7 +144,6 @@ class Builder:
     """
 
     def __init__(self, txn_id: str | Callable[[], str], deadline_ms: int | None = None) -> None:
-        """Begin empty; the id is given, or what makes it, which makes one that nobody has."""
         self._given_id = txn_id
         self._is_own = callable(txn_id)
         self._made_in: tuple[int, int] | None = None
@@ -195,16 +191,16 @@ class Builder:
         if isinstance(key, Entry):
             version = key.version if version is UNSET else version
             key = key.key
-        named = {"version": version, "exists": exists, "eq": eq, "ne": ne,
+        comparators = {"version": version, "exists": exists, "eq": eq, "ne": ne,
                  "lt": lt, "le": le, "gt": gt, "ge": ge, "count": count, "count_le": count_le,
                  "count_ge": count_ge, "version_le": version_le}  # fmt: skip
         about = {"range": msgspec.to_builtins(key)} if isinstance(key, Range) else {"key": key}
-        self._checks.append({**about, **{n: v for n, v in named.items() if v is not UNSET}})
+        self._checks.append({**about, **{n: v for n, v in comparators.items() if v is not UNSET}})
         return self
 
     def read(self, *keys: str | Range) -> Self:
-        """Have the verdict give the values of keys, the entries of ranges,
-        after the transaction.
+        """Have the verdict give the values of keys, and the entries of ranges, after the
+        transaction.
         """
         self._reads += keys
         return self
@@ -260,6 +256,6 @@ class Builder:
         )
 
     def _update(self, op: str, key: str, **operands: Any) -> Self:
-        given = {name: value for name, value in operands.items() if value is not UNSET}
-        self._updates.append({"op": op, "key": key, **given})
+        fields = {name: value for name, value in operands.items() if value is not UNSET}
+        self._updates.append({"op": op, "key": key, **fields})
         return self

@@ -16,21 +16,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamydb.client.aborts import (
+from streamydb.client.problems import (
     AbortedError,
     CheckFailedError,
     ConflictError,
     ConstraintViolatedError,
+    TooLargeError,
 )
-from streamydb.client.problems import TooLargeError
 from streamydb.constraints.core import Constraint, parse
 from streamydb.records import CONSTRAINTS_KEY, canonical
 from streamydb.records.names import RESERVED
 
 if TYPE_CHECKING:
     from streamydb.client import Client, Entry
-
-__all__ = ["VerificationReport", "Violation", "verify"]
 
 # Clients may go on writing a value while its index key is made.
 _ROUNDS_MAX = 10
@@ -51,9 +49,7 @@ class Violation(NamedTuple):
 
 
 class VerificationReport(NamedTuple):
-    """The outcome of a verification: ``valid`` are the constraints that all data keep, now noted as
-    such.
-    """
+    """The outcome of a verification; all data keep the constraints that are ``valid``."""
 
     seq: int
     keys: int
@@ -76,12 +72,12 @@ def verify(
     first = client.read([CONSTRAINTS_KEY])
     seq, value = first.seq, first[CONSTRAINTS_KEY]
     rules = parse(None if value is None else canonical(value)).all
-    wanted = [rule for rule in rules if name in (None, rule.name)]
-    if name is not None and not wanted:
+    rules_wanted = [rule for rule in rules if name in (None, rule.name)]
+    if name is not None and not rules_wanted:
         raise KeyError(name)
     report = VerificationReport(seq, 0, 0, [], [])
-    for rule in wanted:
-        judged = _judged(client, rule, seq, violations_max - len(report.violations))
+    for rule in rules_wanted:
+        judged = _verify_constraint(client, rule, seq, violations_max - len(report.violations))
         valid = [] if judged.broken else [rule.name]
         if valid:
             proof = {"name": rule.name, "since": rule.since, "at": seq}
@@ -95,18 +91,16 @@ def verify(
     return report
 
 
-class _Judged(NamedTuple):
-    """The outcome for one constraint."""
-
+class _ConstraintReport(NamedTuple):
     keys: int
     indexed: int
     broken: list[Violation]
 
 
-def _judged(client: Client, rule: Constraint, at: int, most: int) -> _Judged:
-    """Judge all values at a snapshot, up to ``most`` violations;
-    make index keys up to the first.
-    """
+def _verify_constraint(
+    client: Client, rule: Constraint, at: int, violations_max: int
+) -> _ConstraintReport:
+    """Judge all values at a snapshot; make index keys up to the first violation."""
     keys = indexed = 0
     broken: list[Violation] = []
     groups: dict[str, tuple[int, int]] = {}
@@ -120,20 +114,20 @@ def _judged(client: Client, rule: Constraint, at: int, most: int) -> _Judged:
         if rule.unique is not None and not (broken or faults):
             waiting.append(entry)
         if waiting and (faults or len(waiting) == _TOGETHER):
-            made, taken = _indexed(client, rule, waiting, at)
+            made, taken = _make_index_keys(client, rule, waiting, at)
             waiting, indexed, broken = [], indexed + made, broken + taken
         broken += faults
-        if len(broken) >= most:
-            return _Judged(keys, indexed, broken)
+        if len(broken) >= violations_max:
+            return _ConstraintReport(keys, indexed, broken)
     if waiting:
-        made, taken = _indexed(client, rule, waiting, at)
+        made, taken = _make_index_keys(client, rule, waiting, at)
         indexed, broken = indexed + made, broken + taken
     broken += [
         Violation(rule.name, prefix, version, rule.crowded)
         for prefix, (count, version) in groups.items()
         if count > (rule.keys_max or 0)
     ]
-    return _Judged(keys, indexed, broken)
+    return _ConstraintReport(keys, indexed, broken)
 
 
 def _faults(rule: Constraint, entry: Entry) -> Iterator[Violation]:
@@ -145,22 +139,19 @@ def _faults(rule: Constraint, entry: Entry) -> Iterator[Violation]:
 
 
 def _count(rule: Constraint, entry: Entry, groups: dict[str, tuple[int, int]]) -> None:
-    """Count a key in its group, if the rule counts keys."""
     group = rule.group(entry.key)
     if group is not None:
         count, version = groups.get(group.begin, (0, 0))
         groups[group.begin] = count + 1, max(version, entry.version)
 
 
-def _indexed(
+def _make_index_keys(
     client: Client, rule: Constraint, entries: list[Entry], at: int
 ) -> tuple[int, list[Violation]]:
-    """Make the index keys of values that lack them, up to the first one that another key has;
-    return how many, and that one.
-    """
-    wanted = [(key, entry) for entry in entries if (key := _index_key(rule, entry)) is not None]
-    there = client.read({key for key, _ in wanted}, at=at) if wanted else {}
-    lacking = [(key, entry) for key, entry in wanted if there[key] != entry.key]
+    """Make the index keys that values lack, up to the first that another key has; return both."""
+    index_keys = [(key, entry) for entry in entries if (key := _index_key(rule, entry)) is not None]
+    holders = client.read({key for key, _ in index_keys}, at=at) if index_keys else {}
+    lacking = [(key, entry) for key, entry in index_keys if holders[key] != entry.key]
     if len(lacking) == len(dict(lacking)) > 1:
         try:
             _write_again(client, dict(lacking))
@@ -170,13 +161,13 @@ def _indexed(
             return len(lacking), []
     left = [entry for _, entry in lacking]
     if len(left) < 2:
-        made = [_indexed_alone(client, rule, entry, at) for entry in left]
+        made = [_make_index_key(client, rule, entry, at) for entry in left]
         return made.count(True), [each for each in made if isinstance(each, Violation)]
     middle = len(left) // 2
-    first, taken = _indexed(client, rule, left[:middle], at)
+    first, taken = _make_index_keys(client, rule, left[:middle], at)
     if taken:
         return first, taken
-    second, taken = _indexed(client, rule, left[middle:], at)
+    second, taken = _make_index_keys(client, rule, left[middle:], at)
     return first + second, taken
 
 
@@ -203,7 +194,7 @@ def _write_again(client: Client, lacking: Mapping[str, Entry]) -> None:
     )
 
 
-def _indexed_alone(client: Client, rule: Constraint, entry: Entry, at: int) -> bool | Violation:
+def _make_index_key(client: Client, rule: Constraint, entry: Entry, at: int) -> bool | Violation:
     """Make the index key of a value; return whether it was missing, or which key has it."""
     for _ in range(_ROUNDS_MAX):
         key = _index_key(rule, entry)
@@ -224,9 +215,8 @@ def _indexed_alone(client: Client, rule: Constraint, entry: Entry, at: int) -> b
 
 
 def _left(entry: Entry, now_ms: int) -> dict[str, int]:
-    """The field of a put that lets a key end when it was to end; none if it has no end.
-
-    ``now_ms``: the commit time now.
+    """Return the field of a put that lets a key end when it was to end. ``now_ms``: the commit time
+    now.
     """
     if entry.expires_ms is None:
         return {}

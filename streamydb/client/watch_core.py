@@ -7,27 +7,20 @@ begins there, and what was received already is dropped by (seq, number, key): no
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
+from streamydb.client import requests
 from streamydb.client.errors import ClientError
 from streamydb.client.problems import InvalidParameterError
-from streamydb.client.reads import current_seq
-from streamydb.client.reconnection import Reconnecting
-from streamydb.client.requests import (
-    Change,
-    Event,
-    Flow,
-    Open,
-    Progress,
-    Receive,
-    Selection,
-    perform,
-)
-from streamydb.client.session import Session, is_seq
-
-__all__ = ["Watching", "decode_event"]
+from streamydb.client.reads import check_bound, check_text, current_seq
+from streamydb.client.requests import Flow, perform
+from streamydb.client.session import Reconnecting, Session, is_seq
+from streamydb.records import canonical
+from streamydb.records.condition import condition, condition_form
+from streamydb.records.emission import Emitted
 
 
 class _Source(msgspec.Struct):
@@ -55,10 +48,10 @@ class _Event(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Event).decode
 
 
-def decode_event(data: bytes) -> Change:
+def decode_event(data: bytes) -> requests.Change:
     """Return the change in the data of an event; msgspec's errors if there is none."""
     event = _decode(data)
-    return Change(
+    return requests.Change(
         key=event.key,
         op=event.op,
         before=event.before,
@@ -72,23 +65,10 @@ def decode_event(data: bytes) -> Change:
 
 
 class Watching:
-    """A sequence of changes on its way.
+    """A sequence of changes on its way; all changes up to `seq` have been given."""
 
-    Args:
-        session: the client's state.
-        wanted: which changes.
-        since: the seq after which it begins; None: from when it is started.
-
-    Attributes:
-        seq: all changes up to it have been given: what to begin after, to go on later.
-    """
-
-    def __init__(self, session: Session, wanted: Selection, since: int | None) -> None:
-        """Nothing is asked for yet.
-
-        Raises:
-            InvalidParameterError: ``since`` is no seq.
-        """
+    def __init__(self, session: Session, wanted: requests.Selection, since: int | None) -> None:
+        """Nothing is asked for yet. Raises InvalidParameterError: ``since`` is no seq."""
         if not (since is None or is_seq(since)):
             raise InvalidParameterError("`since` is a seq.")
         self.seq = since
@@ -96,7 +76,7 @@ class Watching:
         self._wanted = wanted
         self._received = 0
         self._place, self._keys = (0, 0), set[str]()
-        self._ready: deque[Change | Progress] = deque()
+        self._ready: deque[requests.Change | requests.Progress] = deque()
         self._open = self._started = False
 
     def start(self) -> Flow[None]:
@@ -107,11 +87,9 @@ class Watching:
             self.seq = yield from current_seq(self._session, self._session.freshness(), None)
         self._received, self._started = self.seq, True
 
-    def next(self) -> Flow[Change]:
-        """Return the next change, however long that takes.
-
-        Raises:
-            ClientError: no connection could be made for long, or the changes must not be read.
+    def next(self) -> Flow[requests.Change]:
+        """Return the next change, however long that takes. Raises ClientError: no connection for
+        long.
         """
         yield from self.start()
         trying = Reconnecting(self._session)
@@ -128,26 +106,25 @@ class Watching:
                     trying.succeeded()
                 self._take(events)
 
-    def _receive(self) -> Flow[list[Event]]:
+    def _receive(self) -> Flow[list[requests.Event]]:
         """Wait for events, on a new stream if there is none."""
         if not self._open:
-            yield from perform(Open(self._received, self._wanted))
+            yield from perform(requests.Open(self._received, self._wanted))
         self._open = False  # a failure ends it, and so does one who is cancelled: events are lost
-        events: list[Event] = yield from perform(Receive())
+        events: list[requests.Event] = yield from perform(requests.Receive())
         self._open = True
         return events
 
-    def _take(self, events: list[Event]) -> None:
-        """Keep what has not been received before."""
+    def _take(self, events: list[requests.Event]) -> None:
         for event in events:
-            if isinstance(event, Change):
+            if isinstance(event, requests.Change):
                 if event.seq > self._received and self._is_new(event):
                     self._ready.append(event)
-            elif isinstance(event, Progress) and event.seq > self._received:
+            elif isinstance(event, requests.Progress) and event.seq > self._received:
                 self._received = event.seq
                 self._ready.append(event)
 
-    def _is_new(self, change: Change) -> bool:
+    def _is_new(self, change: requests.Change) -> bool:
         """Note a change; return False for one that was received before.
 
         Keys that end at one seq may share a number: those of the last place are remembered.
@@ -161,18 +138,108 @@ class Watching:
         self._keys.add(change.key)
         return True
 
-    def _given(self) -> Change | None:
+    def _given(self) -> requests.Change | None:
         """Take the next change that is ready, and the progress on both sides of it."""
         self._skip_progress()
         if not self._ready:
             return None
         change = self._ready.popleft()
         self._skip_progress()
-        if isinstance(change, Change):
+        if isinstance(change, requests.Change):
             self._session.saw(change.seq)
             return change
         return None
 
     def _skip_progress(self) -> None:
-        while self._ready and isinstance(self._ready[0], Progress):
+        while self._ready and isinstance(self._ready[0], requests.Progress):
             self.seq = self._ready.popleft().seq
+
+
+Condition = Mapping[str, Any]
+
+
+def selection(
+    prefix: str, start: str | None, end: str | None,
+    where: Condition | None, where_before: Condition | None,
+) -> requests.Selection:  # fmt: skip
+    """Return the changes that a watch gives. Raises InvalidParameterError: a bound or condition is
+    none.
+    """
+    for bound in (prefix, start or "", end or ""):
+        check_bound(bound)
+    after = _condition("where", where, versioned=True)
+    return requests.Selection(
+        prefix, start, end, after, _condition("where_before", where_before, versioned=False)
+    )
+
+
+def _condition(name: str, check: Condition | None, *, versioned: bool) -> str | None:
+    if check is None:
+        return None
+    if condition(check, versioned=versioned) is None:
+        raise InvalidParameterError(condition_form(name, versioned=versioned))
+    return canonical(dict(check)).decode()
+
+
+After = int | tuple[int, int] | None
+"""A seq, or (seq, index)."""
+
+# The longest wait that a facade grants unless it is set otherwise.
+_WAIT_S = 15.0
+
+
+class FollowedStream:
+    """A stream's records on their way, after a transaction or one of its records.
+
+    ``end``: stop when there are no more, instead of waiting for them.
+    """
+
+    def __init__(self, session: Session, stream: str, after: After, *, end: bool) -> None:
+        check_text("name", stream)
+        self._session = session
+        self._stream = stream
+        self._after = _text(after)
+        self._wait_s = 0.0 if end else _WAIT_S
+        self._cursor: str | None = None
+        self._ready: deque[Emitted] = deque()
+        self._more = True
+
+    def next(self) -> Flow[Emitted | None]:
+        """Return the next record, however long that takes; None at the end.
+        Raises NoSuchStreamError: there is no such stream; ClientError: no connection could be made
+        for long, or it must not be read.
+        """
+        trying = Reconnecting(self._session)
+        while not self._ready:
+            if not self._more and not self._wait_s:
+                return None
+            try:
+                page = yield from self._page()
+            except ClientError as error:
+                yield from trying.failed(error)
+            else:
+                trying.succeeded()
+                self._ready.extend(page.records)
+                self._cursor, self._more = page.cursor, page.more
+        record = self._ready.popleft()
+        self._session.saw(record.seq)
+        return record
+
+    def _page(self) -> Flow[requests.EmissionsPage]:
+        after = self._after if self._cursor is None else None
+        timeout_s = self._session.options.timeout_s
+        page: requests.EmissionsPage = yield from perform(
+            requests.Emissions(
+                self._stream, self._cursor, after, self._wait_s, self._wait_s + timeout_s
+            )
+        )
+        return page
+
+
+def _text(after: After) -> str | None:
+    if after is None:
+        return None
+    parts = after if isinstance(after, tuple) else (after,)
+    if not 1 <= len(parts) <= 2 or not all(map(is_seq, parts)):
+        raise InvalidParameterError("`after` is a seq, or (seq, index).")
+    return ".".join(map(str, parts))

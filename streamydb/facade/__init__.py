@@ -8,12 +8,11 @@ Invariants: nothing is said to have failed once it may be in the log; a strong r
 that was in the log when it arrived; the pages of a list show one snapshot; whatever waits is
 bounded in number, bytes and time; no key, value or token gets into a log, a metric or an error.
 
-`ports` and `feed_ports` say what it needs, `kafka` and `kafka_changes` connect that to Kafka, and
-`testing.memory` stands in for it in tests. A request comes through `gate`, and by `router` to its
-row in the table of `endpoints`, whose function answers: those of `kv_reads`, `kv_writes`,
-`transactions`, `changes`, `streams`, `sql_endpoint`, `constraints`, `operations`, `life.endpoint`,
-or of `console`. `services` has the parts that they work with: `reads`, `writes`, `feed`, `health`
-and others.
+`ports` says what it needs, `kafka` and `kafka_changes` connect that to Kafka, and `testing.memory`
+stands in for it in tests. A request comes through `gate`, and by `router` to its row in the table
+of `endpoints`, whose function answers: those of `kv`, `transactions`, `changes`, `streams`,
+`sql_endpoint`, `operations`, or of `console`. `services` has the parts that they work with:
+`reads`, `writes`, `feed`, `health` and others.
 """
 
 from __future__ import annotations

@@ -16,12 +16,10 @@ from streamydb.local.folder import DatabaseFolder, PipelineStatus
 from streamydb.records import Result
 from streamydb.settings import Settings
 
-__all__ = ["About", "Told", "about_database"]
-
 _DIGESTS = 20
 
 
-class Told(msgspec.Struct, kw_only=True):
+class PipelineMessages(msgspec.Struct, kw_only=True):
     """The messages of pipelines to each other in Kafka; None: they cannot be read now."""
 
     heard: list[Seen] | None = None
@@ -35,28 +33,26 @@ def _nothing() -> dict[str, PipelineStatus]:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The facts.
+    """The facts about a database.
 
     Attributes:
-        database: its name.
-        here: what the pipelines say of themselves that were started on this machine, by name.
-        told: asks Kafka; takes its time. None: there is no Kafka.
-        evidence: what Kafka has of a transaction with a verdict; takes its time.
+        here: the status of each pipeline that was started on this machine, by name.
+        told: asks Kafka, which takes time; None: there is no Kafka.
+        evidence: asks Kafka for the traces of a transaction with a verdict, which takes time.
     """
 
     database: str = ""
     here: Callable[[], Mapping[str, PipelineStatus]] = _nothing
-    told: Callable[[], Told] | None = None
+    told: Callable[[], PipelineMessages] | None = None
     evidence: Callable[[Result], Evidence] | None = None
 
 
 def about_database(settings: Settings) -> About:
-    """Return the facts about a database on Kafka."""
-    place = DatabaseFolder(settings.home, settings.database)
+    folder = DatabaseFolder(settings.home, settings.database)
 
     def here() -> dict[str, PipelineStatus]:
-        found = {name: place.status(name) for name in ("", *place.others())}
-        return {name: said for name, said in found.items() if said.updated_ms is not None}
+        statuses = {name: folder.status(name) for name in ("", *folder.others())}
+        return {name: status for name, status in statuses.items() if status.updated_ms is not None}
 
     def evidence(result: Result) -> Evidence:
         return collect(settings.client_config(), settings.database, result)
@@ -64,14 +60,14 @@ def about_database(settings: Settings) -> About:
     return About(settings.database, here, lambda: _told(settings), evidence)
 
 
-def _told(settings: Settings) -> Told:
+def _told(settings: Settings) -> PipelineMessages:
     """Read the ends of both topics; say why, if one cannot be read."""
     from streamydb.kafka.reader import ReadingError
 
-    connection, told = settings.client_config(), Told()
+    connection, messages = settings.client_config(), PipelineMessages()
     try:
-        told.heard = seen(connection, settings.database)
-        told.digests = last_digests(connection, settings.database, _DIGESTS)
+        messages.heard = seen(connection, settings.database)
+        messages.digests = last_digests(connection, settings.database, _DIGESTS)
     except (ReadingError, StreamyError) as error:
-        told.why.append(str(error))
-    return told
+        messages.why.append(str(error))
+    return messages

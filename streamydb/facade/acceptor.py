@@ -16,9 +16,7 @@ from typing import Any, Final, Protocol, cast
 
 import uvicorn
 
-from streamydb.facade.ending import Ending
-
-__all__ = ["Acceptor", "Expecting", "Server"]
+from streamydb.facade.waiting import Shutdown
 
 _AT_A_TURN: Final = 128
 """Connections taken in one turn. With a single one, accepted writes under overload had a p99 of
@@ -28,7 +26,7 @@ _PAUSE_S: Final = 1.0
 _LOG: Final = logging.getLogger(__name__)
 
 
-class Expecting(Protocol):
+class CountedProtocol(Protocol):
     """A connection's protocol, which is told of the connection before its TLS handshake."""
 
     def expect(self, address: str) -> float:
@@ -39,21 +37,14 @@ class Expecting(Protocol):
 
 
 class Acceptor:
-    """Takes the connections of a listening socket until closed.
-
-    Args:
-        listener: listens, and is not blocking; closed by its owner.
-        make_protocol: called for each connection.
-        context: TLS, if the connections shall have it.
-    """
+    """Takes the connections of a listening socket, which its owner closes."""
 
     def __init__(
         self,
         listener: socket.socket,
-        make_protocol: Callable[[], Expecting],
+        make_protocol: Callable[[], CountedProtocol],
         context: ssl.SSLContext | None = None,
     ) -> None:
-        """Begin; call it in the event loop."""
         self._loop = asyncio.get_running_loop()
         self._listener = listener
         self._make_protocol = make_protocol
@@ -116,20 +107,13 @@ class Acceptor:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, with our acceptors on the sockets it is given.
+    """uvicorn's server, with our acceptors on the sockets that it is given."""
 
-    Args:
-        config: uvicorn's settings.
-        ending: told when the server begins to end.
-    """
-
-    def __init__(self, config: uvicorn.Config, ending: Ending) -> None:
-        """Serve nothing yet."""
+    def __init__(self, config: uvicorn.Config, ending: Shutdown) -> None:
         super().__init__(config)
         self._ending = ending
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the application; then take connections."""
         await super().startup(None if sockets is None else [])
         for listener in sockets or []:
             listener.setblocking(False)
@@ -137,12 +121,11 @@ class Server(uvicorn.Server):
             self.servers.append(cast("Any", acceptor))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Have those who wait answer, and then stop."""
         self._ending.begin()
         await super().shutdown(sockets)
 
-    def _protocol(self) -> Expecting:
-        make = cast("Callable[..., Expecting]", self.config.http_protocol_class)
+    def _protocol(self) -> CountedProtocol:
+        make = cast("Callable[..., CountedProtocol]", self.config.http_protocol_class)
         return make(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )

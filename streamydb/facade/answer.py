@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from streamydb.facade.asgi import Headers, Receive, Send
+from streamydb.facade.asgi import Headers, Message, Receive, Send
+from streamydb.facade.codings import GZIP, PLAIN, compressed
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
-
-__all__ = [
-    "Answer", "EventStream", "encoded", "json_answer", "problem_answer", "unchanged", "unkept_json",
-]  # fmt: skip
+from streamydb.facade.waiting import await_within
 
 _VARY: Final = (b"vary", b"Authorization")
 _NO_STORE: Final = (b"cache-control", b"no-store")
@@ -28,14 +26,7 @@ _EVENTS: Final = (
 
 
 class Answer(NamedTuple):
-    """A whole answer.
-
-    Attributes:
-        body: its bytes.
-        headers: by name; not those of `common`, and not the length.
-        status: the HTTP status.
-        common: headers of all answers of this kind.
-    """
+    """A whole answer; `common` are headers of all answers of its kind."""
 
     body: bytes
     headers: Mapping[str, str]
@@ -43,7 +34,6 @@ class Answer(NamedTuple):
     common: tuple[tuple[bytes, bytes], ...] = _ASK_AGAIN
 
     async def send(self, receive: Receive, send: Send) -> None:
-        """Send it; the request's body may be left unread."""
         del receive
         headers = [*self.common, *encoded(self.headers)]
         if self.status != 204:  # it has no body, and so no length
@@ -58,7 +48,6 @@ class EventStream(NamedTuple):
     chunks: AsyncGenerator[bytes, None]
 
     async def send(self, receive: Receive, send: Send) -> None:
-        """Send the chunks; end them when the client leaves."""
         await send({"type": "http.response.start", "status": 200, "headers": [*_EVENTS]})
         tasks = [
             asyncio.ensure_future(self._pass_on(send)), asyncio.ensure_future(_departure(receive)),
@@ -82,7 +71,6 @@ class EventStream(NamedTuple):
 
 
 async def _departure(receive: Receive) -> None:
-    """Wait until the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -103,10 +91,106 @@ def unkept_json(body: bytes) -> Answer:
 
 
 def problem_answer(error: ProblemError) -> Answer:
-    """Return the answer of a failed request."""
     return Answer(problem_body(error), error.headers, error.problem.status, _PROBLEM)
 
 
 def encoded(headers: Mapping[str, str]) -> Headers:
-    """Return headers as they are sent."""
     return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+
+
+_NOT_MODIFIED: Final = 304
+_SAFE: Final = (b"x-content-type-options", b"nosniff")
+_LENGTH_NAME: Final = b"content-length"
+_VARY_NAME: Final = b"vary"
+_CODED: Final = (_VARY_NAME, b"Accept-Encoding")
+"""Of every answer that might be compressed: all but streams, whatever their size and status."""
+
+
+class Sender:
+    """Sends an answer's messages, each within `timeout_s`; remembers the status.
+
+    ``without_body``: it answers a HEAD. ``more``: headers of every answer to this request.
+    ``accepted``: the codings that the client takes, the best one first.
+    """
+
+    def __init__(
+        self,
+        send: Send,
+        timeout_s: float,
+        *,
+        without_body: bool,
+        more: Headers,
+        accepted: tuple[str, ...],
+        compressed_from: int,
+    ) -> None:
+        self._send = send
+        self._timeout_s = timeout_s
+        self._without_body = without_body
+        self._more = more
+        self._accepted = accepted
+        self._compressed_from = compressed_from
+        self._start: dict[str, Any] | None = None
+        self._coding: str | None = None
+        self.status = 0
+        self.cut_off = False
+
+    def codings(self, size: int) -> tuple[str, ...]:
+        """Return the codings in which a body of so many bytes can be sent, the best one first."""
+        if size < self._compressed_from:
+            return (PLAIN,)
+        return self._accepted or (PLAIN,)
+
+    def choose(self, coding: str) -> None:
+        """Have the answer sent in one of its `codings`, which need not be the best one."""
+        self._coding = coding
+
+    async def __call__(self, message: Message) -> None:
+        """Send a message; the head waits for the first piece of the body, which may shrink."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self._start = {**message}
+            return
+        start, self._start = self._start, None
+        if message["type"] == "http.response.body":
+            if start is not None:
+                message = await self._completed(start, message)
+            if self._without_body:
+                message = {**message, "body": b""}
+        try:
+            await await_within(self._timeout_s, self._pass_on(start, message))
+        except TimeoutError:
+            self.cut_off = True
+            raise
+
+    async def _pass_on(self, start: dict[str, Any] | None, message: Message) -> None:
+        if start is not None:
+            await self._send(start)
+        await self._send(message)
+
+    async def _completed(self, start: dict[str, Any], message: Message) -> Message:
+        """Complete a head; return the body in its coding: a whole one may be compressed."""
+        whole = not message.get("more_body", False)
+        headers = [*start["headers"], _SAFE, *((_CODED,) if whole else ()), *self._more]
+        if self.status == _NOT_MODIFIED:  # a length would be that of the value
+            headers = _without(headers, _LENGTH_NAME)
+        elif whole and self._coding_of(message) == GZIP:
+            body = await asyncio.to_thread(compressed, message["body"])
+            headers = _without(headers, _LENGTH_NAME)
+            headers += [(_LENGTH_NAME, b"%d" % len(body)), (b"content-encoding", b"gzip")]
+            message = {**message, "body": body}
+        start["headers"] = _with_one(headers, _VARY_NAME)
+        return message
+
+    def _coding_of(self, message: Message) -> str:
+        codings = self.codings(len(message["body"]))
+        return self._coding if self._coding in codings else codings[0]
+
+
+def _without(headers: Headers, wanted: bytes) -> Headers:
+    return [header for header in headers if header[0] != wanted]
+
+
+def _with_one(headers: Headers, wanted: bytes) -> Headers:
+    values = [value for name, value in headers if name == wanted]
+    several = len(values) > 1
+    return [*_without(headers, wanted), (wanted, b", ".join(values))] if several else headers

@@ -13,16 +13,13 @@ from streamydb.facade.console import Console
 from streamydb.facade.console.pipelines import PipelineWatch
 from streamydb.facade.console.sampler import Sampler
 from streamydb.facade.endpoints import ENDPOINTS
-from streamydb.facade.feed_ports import ChangeSource
 from streamydb.facade.gate import Gate
-from streamydb.facade.ports import ReadModel, TransactionLog
+from streamydb.facade.ports import ChangeSource, ReadModel, TransactionLog
 from streamydb.facade.router import Router
 from streamydb.facade.services import Services, make_services
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.traces import OFF, OpenTelemetry, exporting
 from streamydb.local.folder import PipelineStatus
-
-__all__ = ["create_app"]
 
 
 def create_app(
@@ -35,20 +32,12 @@ def create_app(
     traces: OpenTelemetry | None = None,
     about: About | None = None,
 ) -> Gate:
-    """Return the facade of a database as an ASGI application.
+    """Return the facade of a database as an ASGI application, which starts and stops `log` and
+    `changes`.
 
-    Args:
-        model: what is read.
-        log: what is written; started and stopped with the application.
-        changes: the change feed; started and stopped with the application.
-        settings: its limits; by default from the environment.
-        tokens: who may do what; by default those that the settings name.
-        pipeline: what the pipeline says of itself; None: that is not to be seen here.
-        traces: where spans go; by default where the settings say, which is nowhere.
-        about: what the console tells besides: the database's name, and all its pipelines.
-
-    Raises:
-        ConfigurationError: the tokens cannot be read.
+    Without `settings`, `tokens` or `traces` the environment says them; without `pipeline` nobody
+    sees the pipeline's status here.
+    Raises ConfigurationError: the tokens cannot be read.
     """
     settings = FacadeSettings() if settings is None else settings
     tokens = load_tokens(settings) if tokens is None else tokens
@@ -63,7 +52,6 @@ def create_app(
 
 @asynccontextmanager
 async def _lifespan(services: Services, console: Console) -> AsyncGenerator[None, None]:
-    """Start and stop what the facade uses."""
     await services.log.start()
     async with AsyncExitStack() as ending:  # the last one first; all, whatever fails
         for part in (

@@ -24,23 +24,15 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["ANYBODY", "Caller", "Tokens", "load_tokens"]
-
 # A shorter token could be guessed.
 _TOKEN_CHARACTERS_MIN: Final = 16
 _TOKENS_MAX: Final = 1_000
 
 
 class Caller:
-    """The sender of a request.
-
-    Attributes:
-        name: how logs and limits know the client; never a token.
-        may_everything: whether it may read and write every key.
-    """
+    """The sender of a request; logs and limits know it by its `name`, never by its token."""
 
     def __init__(self, name: str, read: Iterable[str] = (), write: Iterable[str] = ()) -> None:
-        """A client with these prefixes."""
         self.name = name
         self._read = tuple(read)
         self._write = tuple(write)
@@ -48,33 +40,27 @@ class Caller:
 
     @property
     def scopes(self) -> dict[str, list[str]]:
-        """The prefixes that may be read and written, for the client itself to see."""
         return {"read": list(self._read), "write": list(self._write)}
 
     def may_read(self, key: str) -> bool:
-        """Tell whether the client may read a key, or all keys with this prefix."""
+        """Return True for a key, or for all keys with a prefix, in the scopes."""
         return key.startswith(self._read)
 
     def may_read_all(self, keys: Iterable[str]) -> bool:
-        """Tell whether the client may read every one of keys or prefixes."""
         return "" in self._read or all(map(self.may_read, keys))
 
     def may_write(self, key: str) -> bool:
-        """Tell whether the client may write a key."""
         return key.startswith(self._write)
 
     def must_read(self, key: str) -> None:
-        """Refuse to read a key or prefix that is not in the scopes."""
         if not self.may_read(key):
             raise _forbidden("read")
 
     def must_read_all(self, keys: Iterable[str]) -> None:
-        """Refuse to read keys of which one is not in the scopes."""
         if not self.may_read_all(keys):
             raise _forbidden("read")
 
     def must_write(self, key: str) -> None:
-        """Refuse to write a key that is not in the scopes."""
         if not self.may_write(key):
             raise _forbidden("write")
 
@@ -84,8 +70,6 @@ ANYBODY: Final = Caller("anybody", [""], [""])
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):
-    """A token as it is configured."""
-
     name: str
     read: list[str] = []
     write: list[str] = []
@@ -97,41 +81,33 @@ class Tokens:
     """The tokens of a facade; none of them means that everybody may do everything."""
 
     def __init__(self, clients: Iterable[tuple[bytes, Caller]] = ()) -> None:
-        """Know clients by the SHA-256 digests of their tokens."""
         self._clients = tuple(clients)
 
     def __bool__(self) -> bool:
-        """Return True if there is any token."""
         return bool(self._clients)
 
     def identify(self, authorization: str | None) -> Caller:
-        """Return the client of a header `Authorization`.
-
-        Raises:
-            ProblemError: unauthorized.
-        """
+        """Return the client of a header `Authorization`. Raises ProblemError: unauthorized."""
         if not self._clients:
             return ANYBODY
         scheme, _, token = (authorization or "").partition(" ")
         digest = hashlib.sha256(token.strip().encode("latin-1")).digest()  # the bytes as sent
-        found = None
+        caller = None
         for known, client in self._clients:  # all of them, whichever it is
             if hmac.compare_digest(known, digest):
-                found = client
-        if found is None or scheme.lower() != "bearer":
+                caller = client
+        if caller is None or scheme.lower() != "bearer":
             raise ProblemError(
                 "unauthorized",
                 "Send a token: `Authorization: Bearer ...`.",
                 headers={"WWW-Authenticate": 'Bearer realm="streamydb"'},
             )
-        return found
+        return caller
 
 
 def load_tokens(settings: FacadeSettings) -> Tokens:
     """Return the tokens that the settings name.
-
-    Raises:
-        ConfigurationError: they cannot be read; the message never holds a part of them.
+    Raises ConfigurationError: they cannot be read; the message never holds a part of them.
     """
     if settings.tokens is not None:
         where, data = "STREAMYDB_SERVE_TOKENS", settings.tokens.get_secret_value().encode()
@@ -154,7 +130,6 @@ def _client(entry: _Entry) -> Caller:
 
 
 def _digest(entry: _Entry, where: str) -> bytes:
-    """The digest of a token."""
     if (entry.token is None) == (entry.sha256 is None):
         raise ConfigurationError(f"{where}: {entry.name!r} needs either token or sha256")
     if entry.token is not None:

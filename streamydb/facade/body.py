@@ -20,20 +20,16 @@ from streamydb.errors import (
 )
 from streamydb.facade.asgi import Receive
 from streamydb.facade.bounds import Reservation
-from streamydb.facade.content import check_content
-from streamydb.facade.ending import BODY_LEFT_S
-from streamydb.facade.headers import declared_bytes
+from streamydb.facade.headers import check_content, declared_bytes
+from streamydb.facade.payloads import place_of
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.refusals import place_of
 from streamydb.facade.request import Request
-from streamydb.facade.within import within
+from streamydb.facade.waiting import BODY_LEFT_S, await_within
 from streamydb.limits import DEPTH_MAX, VALUE_BYTES_MAX
 from streamydb.records import Rejection, canonical, decode
 from streamydb.records.depth import deeper_than
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.problems import problem_of_rejection
-
-__all__ = ["decode_fields", "decode_value_body", "reading"]
 
 _Body = TypeVar("_Body")
 
@@ -41,12 +37,10 @@ _NO_JSON: Final = "Send one JSON value in UTF-8; a text needs quotes."
 
 
 @asynccontextmanager
-async def reading(request: Request) -> AsyncGenerator[bytes, None]:
+async def request_body(request: Request) -> AsyncGenerator[bytes, None]:
     """Read the body of a request; its bytes count against a bound until the block ends.
-
-    Raises:
-        ProblemError: unsupported-media-type, expectation-failed, invalid-parameter (the headers say
-            that it is something else than JSON), too-large, overloaded, body-timeout.
+    Raises ProblemError: unsupported-media-type, expectation-failed, invalid-parameter (the headers
+    say that it is something else than JSON), too-large, overloaded, body-timeout.
     """
     services, headers = request.services, request.fields
     settings = services.settings
@@ -58,14 +52,13 @@ async def reading(request: Request) -> AsyncGenerator[bytes, None]:
         work = _received(request.receive, reservation, limit)
         in_time = partial(services.ending.timeout, left_s=BODY_LEFT_S)
         try:
-            body = await within(settings.body_timeout_s, work, in_time)
+            body = await await_within(settings.body_timeout_s, work, in_time)
         except TimeoutError:
             raise _too_slow(ends=services.ending.begun) from None
         yield body
 
 
 async def _received(receive: Receive, reservation: Reservation, limit: int) -> bytes:
-    """Receive a body of at most ``limit`` bytes, and reserve room for it."""
     chunks, size = [], 0
     while True:
         message = await receive()
@@ -83,11 +76,6 @@ async def _received(receive: Receive, reservation: Reservation, limit: int) -> b
 
 def decode_fields(body: bytes, decode: Callable[[bytes], _Body], wanted: str) -> _Body:
     """Decode a body of known fields.
-
-    Args:
-        body: its bytes.
-        decode: a decoder of msgspec.
-        wanted: tells what to send instead.
 
     Raises:
         ProblemError: invalid-json; invalid-parameter for JSON of another shape.
@@ -137,12 +125,10 @@ def decode_value_body(body: bytes) -> bytes:
 
 
 def _refused(code: str, detail: str) -> ProblemError:
-    """Return the problem of a body with the reason code of a transaction that has it."""
     return ProblemError(problem_of_rejection(code).slug, detail, code=code)
 
 
 def _too_slow(*, ends: bool) -> ProblemError:
-    """Return the problem of a body that has not come in time; the connection has no other use."""
     detail = "The facade ends; send it again." if ends else "Send it faster, or a smaller one."
     return ProblemError("body-timeout", detail, headers={"Connection": "close"})
 

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 from streamydb.facade.problems import ProblemError
 
-__all__ = ["Budget", "Limiter", "Reservation"]
-
 _RETRY_AFTER_S = 1
 
 
@@ -17,7 +15,6 @@ class Limiter:
     """A bound on the number of things under way at once."""
 
     def __init__(self, what: str, total_max: int, client_max: int | None = None) -> None:
-        """Bound `what` (a plural, for messages), in total and for each client."""
         self._what = what
         self._total_max = total_max
         self._client_max = client_max
@@ -26,11 +23,7 @@ class Limiter:
 
     @contextmanager
     def enter(self, client: str = "") -> Iterator[None]:
-        """Be one of them within a block.
-
-        Raises:
-            ProblemError: too-many-requests (the client's bound) or overloaded (that of all).
-        """
+        """Count a client within a block. Raises ProblemError: too-many-requests or overloaded."""
         self.check(client)
         self.total += 1
         if self._client_max is not None:
@@ -45,11 +38,7 @@ class Limiter:
                     del self._clients[client]
 
     def check(self, client: str = "") -> None:
-        """Refuse what `enter` would refuse now.
-
-        Raises:
-            ProblemError: as `enter`.
-        """
+        """Refuse what `enter` would refuse now. Raises ProblemError: as `enter`."""
         if self._client_max is not None and self._clients.get(client, 0) >= self._client_max:
             raise self._full("too-many-requests", f"This client has {self._client_max}")
         if self.total >= self._total_max:
@@ -64,13 +53,11 @@ class Budget:
     """A bound on the bytes of request bodies that are held at once."""
 
     def __init__(self, bytes_max: int) -> None:
-        """Allow `bytes_max` bytes."""
         self._bytes_max = bytes_max
         self.held = 0
 
     @contextmanager
     def reserve(self) -> Iterator[Reservation]:
-        """Hold bytes within a block."""
         reservation = Reservation(self)
         try:
             yield reservation
@@ -78,11 +65,6 @@ class Budget:
             self.held -= reservation.held
 
     def take(self, count: int) -> None:
-        """Hold more bytes.
-
-        Raises:
-            ProblemError: overloaded.
-        """
         if self.held + count > self._bytes_max:
             raise ProblemError(
                 "overloaded",
@@ -96,7 +78,6 @@ class Reservation:
     """The bytes that one request holds."""
 
     def __init__(self, budget: Budget) -> None:
-        """Hold none yet."""
         self._budget = budget
         self.held = 0
 

@@ -15,17 +15,14 @@ import msgspec
 
 from streamydb.facade.answer import EventStream
 from streamydb.facade.auth import ANYBODY, Caller
-from streamydb.facade.feed import Feed, seen_by
-from streamydb.facade.feed_filter import Wanted, wanted_of
-from streamydb.facade.feed_ports import ChangeEvent
-from streamydb.facade.generations import marked, require_generation
+from streamydb.facade.feed import ChangeFilter, Feed, change_filter, visible_changes
+from streamydb.facade.generations import require_generation, with_generation
 from streamydb.facade.headers import last_event_id
+from streamydb.facade.ports import ChangeEvent
 from streamydb.facade.problems import ProblemError, problem_body
 from streamydb.facade.queries import ChangesQuery
 from streamydb.facade.request import Request
 from streamydb.records.generation import FIRST
-
-__all__ = ["events", "get_changes"]
 
 _CHUNK_BYTES: Final = 65_536
 _BEGIN: Final = b"retry: 1000\n\n"
@@ -40,11 +37,11 @@ async def get_changes(request: Request, query: ChangesQuery) -> EventStream:
     The place of a change in its transaction counts those changes that the token may read.
     """
     services = request.services
-    wanted = wanted_of(query.prefix, query.start, query.end, query.where, query.where_before)
+    selection = change_filter(query.prefix, query.start, query.end, query.where, query.where_before)
     generation = services.model.generation
-    resumed, found = last_event_id(request.headers) or (None, FIRST)
-    if resumed and (found != FIRST or request.generation is None):
-        require_generation(found, generation)
+    resumed, generation_read = last_event_id(request.headers) or (None, FIRST)
+    if resumed and (generation_read != FIRST or request.generation is None):
+        require_generation(generation_read, generation)
     await services.feed.start()
     position = resumed if resumed is not None else query.since
     if position is None:
@@ -55,44 +52,45 @@ async def get_changes(request: Request, query: ChangesQuery) -> EventStream:
     request.closing.enter_context(services.streams.enter(request.client_name))
     heartbeat_s = services.settings.heartbeat_s
     return EventStream(
-        events(services.feed, position, wanted, heartbeat_s, request.client, generation)
+        events(services.feed, position, selection, heartbeat_s, request.client, generation)
     )
 
 
 async def events(
     feed: Feed,
     since: int,
-    wanted: Wanted,
+    selection: ChangeFilter,
     heartbeat_s: float,
     caller: Caller = ANYBODY,
     generation: str = FIRST,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the bytes of an event stream: a `resolved`, else a heartbeat, at least every pause."""
     yield _BEGIN
-    seen = shown = since
-    spoke = time.monotonic()
+    resolved = shown = since
+    sent_s = time.monotonic()
     whole = caller.may_read("")
     try:
         async with aclosing(feed.batches(since, heartbeat_s)) as batches:
             async for batch in batches:
                 if batch is not None:
-                    seen = batch.resolved
-                    known = batch.changes if whole else seen_by(batch.changes, caller.may_read)
-                    found = list(filter(wanted.takes, known))
-                    for chunk in _chunks(found, generation):
+                    resolved = batch.resolved
+                    readable = (
+                        batch.changes if whole else visible_changes(batch.changes, caller.may_read)
+                    )
+                    visible = list(filter(selection.takes, readable))
+                    for chunk in _chunks(visible, generation):
                         yield chunk
-                        shown, spoke = found[-1].seq, time.monotonic()
-                if batch is None or time.monotonic() - spoke >= heartbeat_s:
-                    yield _resolved(seen, generation) if seen > shown else _HEARTBEAT
-                    shown, spoke = seen, time.monotonic()
+                        shown, sent_s = visible[-1].seq, time.monotonic()
+                if batch is None or time.monotonic() - sent_s >= heartbeat_s:
+                    yield _resolved(resolved, generation) if resolved > shown else _HEARTBEAT
+                    shown, sent_s = resolved, time.monotonic()
     except ProblemError as error:
         yield b"event: error\ndata: " + problem_body(error) + b"\n\n"
 
 
-def _chunks(found: list[ChangeEvent], generation: str) -> Iterator[bytes]:
-    """The events of a batch that are wanted, some at a time."""
+def _chunks(events: list[ChangeEvent], generation: str) -> Iterator[bytes]:
     chunk = bytearray()
-    for event, following in zip(found, [*found, None][1:], strict=True):
+    for event, following in zip(events, [*events, None][1:], strict=True):
         if following is None or following.seq != event.seq:
             chunk += b"id: %b\n" % _id(event.seq, generation)
         chunk += b"event: change\ndata: " + event.data + b"\n\n"
@@ -104,11 +102,9 @@ def _chunks(found: list[ChangeEvent], generation: str) -> Iterator[bytes]:
 
 
 def _id(seq: int, generation: str) -> bytes:
-    """The id of an event that ends with a seq."""
-    return marked(str(seq), generation).encode()
+    return with_generation(str(seq), generation).encode()
 
 
 def _resolved(seq: int, generation: str) -> bytes:
-    """The event that says that there is nothing more up to a seq."""
     data = msgspec.json.encode({"resolved": seq})
     return b"id: %b\nevent: resolved\ndata: %b\n\n" % (_id(seq, generation), data)

@@ -13,10 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from streamydb.client.clocks import Correction
+from streamydb.client.session import Correction
 from streamydb.records.times import duration, moment
-
-__all__ = ["AHEAD_MS_MAX", "Clocks", "LogClock", "wall_ms"]
 
 AHEAD_MS_MAX: Final = 60_000
 """How far commit times may be ahead of a clock before a facade complains."""
@@ -25,7 +23,6 @@ _LOG = logging.getLogger("streamydb.facade")
 
 
 def wall_ms() -> int:
-    """Return this machine's time of day (ms since 1970)."""
     return time.time_ns() // 1_000_000
 
 
@@ -47,21 +44,16 @@ class Clocks(NamedTuple):
 
     @property
     def still_ms(self) -> int:
-        """The time that commit times still stand, until the brokers' clock has come there; 0: they
-        go on, or nobody knows.
+        """The time until the brokers' clock has come to the newest commit time; 0: it has, or is
+        unknown.
         """
         return 0 if self.broker_ms is None else max(0, self.commit_ms - self.broker_ms)
 
 
 class LogClock:
-    """The time of the log.
-
-    Args:
-        local_ms: this machine's time of day.
-    """
+    """The time of the log, beside this machine's time of day (`local_ms`)."""
 
     def __init__(self, local_ms: Callable[[], int] = wall_ms) -> None:
-        """Know nothing but this machine's clock."""
         self.local_ms = local_ms
         self._commits = Correction(local_ms)
         self._brokers = Correction(local_ms)
@@ -75,7 +67,6 @@ class LogClock:
             self._is_told = True
 
     def decided(self, commit_ms: int) -> None:
-        """Take the commit time of the newest result."""
         self._commit_ms = max(self._commit_ms, commit_ms)
         self._commits.behind_ms = 0
         self._commits.learn(commit_ms, None)
@@ -95,6 +86,5 @@ class LogClock:
         return max(self._commit_ms, known.now_ms())
 
     def clocks(self) -> Clocks:
-        """Return what all clocks say now."""
         broker_ms = self._brokers.now_ms() if self._is_told else None
         return Clocks(self.local_ms(), self._commit_ms, broker_ms)

@@ -11,8 +11,6 @@ import re
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["GZIP", "PLAIN", "SUFFIXES", "accepted_codings", "compressed", "tagged"]
-
 PLAIN: Final = ""
 """The coding of an answer that is sent as it is."""
 
@@ -33,21 +31,20 @@ _ALIASES: Final = {"x-gzip": GZIP, "identity": PLAIN}
 
 @lru_cache(maxsize=256)
 def accepted_codings(field: str) -> tuple[str, ...]:
-    """Return the codings that a field Accept-Encoding allows, of ours, the best one first.
-
-    Of equal ones the compressed one is better. Members that are none are passed over.
+    """Return those of our codings that a field Accept-Encoding allows; the best, or compressed,
+    first.
     """
-    found: dict[str, float] = {}
+    weights_sent: dict[str, float] = {}
     for each in field.lower().split(","):
         match = _MEMBER.fullmatch(each.strip(" \t"))
         if match is not None:
             name = _ALIASES.get(match["name"], match["name"])
-            found[name] = max(found.get(name, 0.0), float(match["q"] or 1))
-    rest = found.get("*")
-    compressed = found.get(GZIP, rest or 0.0)
-    if PLAIN not in found and rest is None:  # accepted unless it is excluded
+            weights_sent[name] = max(weights_sent.get(name, 0.0), float(match["q"] or 1))
+    rest = weights_sent.get("*")
+    compressed = weights_sent.get(GZIP, rest or 0.0)
+    if PLAIN not in weights_sent and rest is None:  # accepted unless it is excluded
         return (GZIP, PLAIN) if compressed else (PLAIN,)
-    plain = found.get(PLAIN, rest or 0.0)
+    plain = weights_sent.get(PLAIN, rest or 0.0)
     order = (GZIP, PLAIN) if compressed >= plain else (PLAIN, GZIP)
     weights = {GZIP: compressed, PLAIN: plain}
     return tuple(coding for coding in order if weights[coding])

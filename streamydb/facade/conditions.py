@@ -21,14 +21,11 @@ import msgspec
 from streamydb import errors
 from streamydb.constraints.locks import id_after
 from streamydb.facade.codings import SUFFIXES, tagged
-from streamydb.facade.generations import marked
+from streamydb.facade.generations import with_generation
 from streamydb.facade.problems import ProblemError
 from streamydb.limits import INTEGER_MAX
 from streamydb.records import Result
 from streamydb.records.generation import FIRST, GENERATION
-
-__all__ = ["FIELD", "TAG", "Conditions", "EntityTags", "KeyConditions", "conditions_of",
-           "entity_tag", "entity_tags"]  # fmt: skip
 
 TAG: Final = r'(?:W/)?"[!#-~\x80-\xff]*"'
 """An entity tag (RFC 9110, section 8.8.3)."""
@@ -48,8 +45,7 @@ _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def entity_tag(version: int, generation: str = FIRST) -> str:
-    """Return the ETag of a version, sent as it is."""
-    return f'"{marked(str(version), generation)}"'
+    return f'"{with_generation(str(version), generation)}"'
 
 
 def entity_tags(version: int, generation: str = FIRST) -> list[str]:
@@ -73,9 +69,9 @@ class EntityTags(NamedTuple):
 
     def versions(self, generation: str) -> set[int]:
         """Return the versions that strong tags of ours name, of one generation."""
-        found = [match for tag in self.tags or () if (match := _OURS.fullmatch(tag))]
-        named = {int(match[1]) for match in found if (match[2] or FIRST) == generation}
-        return {version for version in named if version <= INTEGER_MAX}
+        matches = [match for tag in self.tags or () if (match := _OURS.fullmatch(tag))]
+        versions = {int(match[1]) for match in matches if (match[2] or FIRST) == generation}
+        return {version for version in versions if version <= INTEGER_MAX}
 
 
 class Conditions(NamedTuple):
@@ -89,13 +85,8 @@ class Conditions(NamedTuple):
         return self.if_match is not None and not self.if_match.match_strongly(own)
 
     def selected(self, own: Sequence[str]) -> tuple[str, bool] | None:
-        """Select a representation by its tag; tell whether the client has it already.
-
-        Args:
-            own: the tags of those that the client takes, the best one first.
-
-        Returns:
-            None if If-Match holds for none of them.
+        """Select one of a client's tags, the best first, and tell if the client has it; None:
+        If-Match fails.
         """
         allowed = [tag for tag in own if not self.fails([tag])]
         known = next((tag for tag in allowed if self.is_known([tag])), None)
@@ -112,11 +103,7 @@ _NONE: Final = Conditions()
 
 
 def conditions_of(headers: Mapping[str, str]) -> Conditions:
-    """Read the conditions among a request's headers.
-
-    Raises:
-        ProblemError: invalid-parameter.
-    """
+    """Read the conditions among a request's headers. Raises ProblemError: invalid-parameter."""
     if not headers or not _FIELDS.keys() & headers.keys():
         return _NONE
     return Conditions(_tags(headers, "if-match"), _tags(headers, "if-none-match"))
@@ -129,24 +116,23 @@ def _tags(headers: Mapping[str, str], field: str) -> EntityTags | None:
     text = headers[field].strip(_BLANKS)
     if text == "*":
         return EntityTags(None)
-    found: list[str] = []
-    place = _past(_EMPTY, text, 0)
-    while place < len(text):
-        tag = _TAG.match(text, place)
+    tags: list[str] = []
+    position = _past(_EMPTY, text, 0)
+    while position < len(text):
+        tag = _TAG.match(text, position)
         between = None if tag is None else _BETWEEN.match(text, tag.end())
         if tag is None or between is None:
             name = _FIELDS[field]
             detail = f'{name} is * or a list of entity tags such as "41", with commas between.'
             raise ProblemError("invalid-parameter", detail, parameters=[name])
-        found.append(tag[0])
-        place = _past(_EMPTY, text, between.end())
-    return EntityTags(frozenset(found))
+        tags.append(tag[0])
+        position = _past(_EMPTY, text, between.end())
+    return EntityTags(frozenset(tags))
 
 
-def _past(pattern: re.Pattern[str], text: str, place: int) -> int:
-    """The place after what a pattern, which may be empty, finds at a place."""
-    match = pattern.match(text, place)
-    return place if match is None else match.end()
+def _past(pattern: re.Pattern[str], text: str, position: int) -> int:
+    match = pattern.match(text, position)
+    return position if match is None else match.end()
 
 
 class KeyConditions(NamedTuple):
@@ -163,9 +149,9 @@ class KeyConditions(NamedTuple):
 
     @property
     def in_steps(self) -> bool:
-        """Tell whether more than one check may be needed to judge them."""
-        given = (self.conditions.if_match, self.conditions.if_none_match)
-        return any(each is not None and each.tags is not None for each in given)
+        """True if more than one check may be needed to judge them."""
+        conditions = (self.conditions.if_match, self.conditions.if_none_match)
+        return any(each is not None and each.tags is not None for each in conditions)
 
     def checks(self) -> list[dict[str, Any]] | None:
         """Return the checks of the first step; None if the conditions cannot hold.
@@ -186,15 +172,12 @@ class KeyConditions(NamedTuple):
         return [self.check(next(filter(self.allow, count())))]
 
     def present(self) -> dict[str, Any]:
-        """Return the check that the key is there."""
         return {"key": self.key, "exists": True}
 
     def absent(self) -> dict[str, Any]:
-        """Return the check that the key is not there."""
         return {"key": self.key, "exists": False}
 
     def check(self, version: int) -> dict[str, Any]:
-        """Return the check that the key has a version, 0 if it is not there."""
         return {"key": self.key, "version": version}
 
     def met(self, result: Result) -> int | None:
@@ -209,17 +192,11 @@ class KeyConditions(NamedTuple):
         return met is not None and self.allow(met)
 
     def following(self, txn_id: str, payload: bytes, result: Result) -> tuple[str, bytes] | None:
-        """Return the id and the bytes of the next step; None if this verdict is the last.
-
-        Args:
-            txn_id: the id of the step before.
-            payload: its bytes.
-            result: its verdict.
-        """
+        """Return the id and the bytes of the next step; None if this verdict is the last."""
         met = self.met(result)
         if met is None or not self.allow(met):
             return None
-        fields, named = _decode(payload), id_after(txn_id)
-        fields["id"] = msgspec.Raw(msgspec.json.encode(named))
+        fields, next_id = _decode(payload), id_after(txn_id)
+        fields["id"] = msgspec.Raw(msgspec.json.encode(next_id))
         fields["checks"] = msgspec.Raw(msgspec.json.encode([self.check(met)]))
-        return named, msgspec.json.encode(fields)
+        return next_id, msgspec.json.encode(fields)

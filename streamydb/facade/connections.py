@@ -17,10 +17,14 @@ from http import HTTPStatus
 from typing import Any, Final, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
+from streamydb.facade.asgi import Headers, Message
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.exchange import Exchange
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
 from streamydb.facade.request_target import (
@@ -33,20 +37,100 @@ from streamydb.facade.request_target import (
 )
 from streamydb.facade.settings import FacadeSettings
 
-__all__ = ["Connection", "protocol_of"]
+_LENGTH: Final = b"content-length"
+_CLOSING: Final = (b"connection", b"close")
+_CHUNKED: Final = (b"transfer-encoding", b"chunked")
+_BODILESS: Final = frozenset({204, 304})
+_CONTROLS: Final = bytes({*range(0x20), 0x7F} - {ord("\t")})
+"""The bytes that no header may have; two of them end each line of a head."""
+
+
+class Exchange(RequestResponseCycle):
+    """A request and its answer, of which nothing is written before the first message of the body.
+
+    An answer says how long it is, or comes in chunks. HTTP/1.0 has no chunks: there the end of the
+    connection is the end of an answer that does not say it.
+    """
+
+    _head = b""
+    _left: int | None = None
+    """The bytes that the body still has; None: nothing says how many."""
+
+    async def send(self, message: Any) -> None:
+        """Write a message once the client has read enough. Raises RuntimeError: a fault of ours."""
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        if message["type"] == "http.response.start":
+            self._begin(message["status"], message["headers"])
+        else:
+            self._continue(message)
+
+    def _begin(self, status: int, headers: Headers) -> None:
+        if self.response_started:
+            raise RuntimeError("an answer begins twice")
+        self.response_started = True
+        self.waiting_for_100_continue = False
+        headers = [*self.default_headers, *headers]
+        for name, value in headers:
+            if name == _LENGTH:
+                self._left = int(value)
+        if _CLOSING in headers:
+            self.keep_alive = False
+        elif not self.keep_alive:
+            headers.append(_CLOSING)
+        is_bodiless = status in _BODILESS or self.scope["method"] == "HEAD"
+        has_chunks = self.scope["http_version"] != "1.0"
+        self.chunked_encoding = self._left is None and has_chunks and not is_bodiless
+        if self.chunked_encoding:
+            headers.append(_CHUNKED)
+        if is_bodiless:
+            self._left = 0
+        self._head = STATUS_LINE[status] + _lines(headers)
+
+    def _continue(self, message: Message) -> None:
+        """Write a part of the body, and before the first one the head."""
+        if not self.response_started or self.response_complete:
+            raise RuntimeError("a part of a body is before or behind its answer")
+        body, is_last = message["body"], not message["more_body"]
+        if self._left is not None:
+            self._left -= len(body)
+            if self._left < 0 or (is_last and self._left > 0):
+                raise RuntimeError("a body is not as long as its head says")
+        elif self.chunked_encoding:
+            body = _chunks(body, is_last=is_last)
+        head, self._head = self._head, b""
+        self.transport.write(head + body if head else body)
+        if is_last:
+            self.response_complete = True
+            self.message_event.set()
+            if not self.keep_alive:
+                self.transport.close()
+            self.on_response()
+
+
+def _lines(headers: Headers) -> bytes:
+    """Return the lines of a head. Raises RuntimeError: a header has a byte that could end it."""
+    lines = b"\r\n".join(map(b": ".join, headers))
+    ends = len(headers) - 1
+    controls = len(lines) - len(lines.translate(None, _CONTROLS))
+    if controls != 2 * ends or lines.count(b"\r\n") != ends:
+        raise RuntimeError("a header has a byte that none may have")
+    return lines + b"\r\n\r\n"
+
+
+def _chunks(body: bytes, *, is_last: bool) -> bytes:
+    chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+    return chunk + b"0\r\n\r\n" if is_last else chunk
+
 
 _LINGER_S: Final = 1.0
 """How long a refused client has time to read why, before the connection is cut."""
 
 
 class Connection(HttpToolsProtocol):
-    """A connection; of a request that is not whole it holds a bounded number of bytes.
-
-    The subclass of each facade knows its bounds.
-
-    Attributes:
-        over: it takes no more bytes: it was refused.
-    """
+    """A connection, whose subclass knows the facade's bounds; once `over`, it takes no bytes."""
 
     settings: FacadeSettings
     limiter: Limiter
@@ -85,12 +169,10 @@ class Connection(HttpToolsProtocol):
             self._refuse(self._refusal)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give the place back."""
         self.leave()
         super().connection_lost(exc)
 
     def leave(self) -> None:
-        """Give the place back."""
         if self._place is not None:
             self._place.close()
         self._end_timer()
@@ -107,7 +189,6 @@ class Connection(HttpToolsProtocol):
         self._watch()
 
     def _parse(self, data: bytes) -> None:
-        """Take bytes; too many of them without a whole part of a request are malformed."""
         self._incomplete += len(data)
         self._unset_keepalive_if_required()
         try:
@@ -141,7 +222,6 @@ class Connection(HttpToolsProtocol):
         return b""
 
     def on_message_begin(self) -> None:
-        """Take the first byte of a request."""
         self._begun = True
         super().on_message_begin()
 
@@ -151,7 +231,6 @@ class Connection(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Refuse what is ambiguous; begin to answer the request."""
         self._incomplete, self._in_head, self._begun = 0, False, False
         version = self.parser.get_http_version()
         check_frame(version.encode(), self.headers)
@@ -169,7 +248,6 @@ class Connection(HttpToolsProtocol):
         self._serve()
 
     def _serve(self) -> None:
-        """Begin to answer a request, now or behind those before it."""
         before, is_old = self.cycle, self.scope["http_version"] == "1.0"
         self.cycle = exchange = Exchange(
             self.scope, self.transport, self.flow, self.logger, self.access_logger, self.access_log,
@@ -184,12 +262,10 @@ class Connection(HttpToolsProtocol):
             self.pipeline.appendleft((exchange, self.app))
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body."""
         self._incomplete = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
         self._incomplete, self._in_head = 0, True
         if not self.parser.should_upgrade():
             super().on_message_complete()
@@ -213,15 +289,14 @@ class Connection(HttpToolsProtocol):
         self._parse(b"\r\n".join([*head, b"", b""]) + rest)
 
     def is_answering(self) -> bool:
-        """Tell whether an answer is not complete."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def begins(self) -> bool:
-        """Tell whether a request is awaited, or its head is not whole."""
+        """Return True if a request is awaited, or its head is not whole."""
         return self._in_head and not self.is_answering()
 
     def has_begun(self) -> bool:
-        """Tell whether a part of a request's head is there."""
+        """Return True if a part of a request's head is there."""
         return self._begun and self.begins()
 
     def on_response_complete(self) -> None:
@@ -260,7 +335,6 @@ class Connection(HttpToolsProtocol):
             self._end_timer()
 
     def _expect_head(self) -> None:
-        """Have the connection closed unless a request begins in time."""
         if self._timer is None:
             self._timer = self.loop.call_later(self.settings.head_timeout_s, self.transport.close)
 
@@ -271,7 +345,6 @@ class Connection(HttpToolsProtocol):
 
 
 def protocol_of(settings: FacadeSettings, metrics: FacadeMetrics) -> type[asyncio.Protocol]:
-    """Return the protocol of a facade's connections, for uvicorn."""
     limiter = Limiter("connections", settings.connections_max, settings.client_connections_max)
     metrics.gauge("connections", "Connections", lambda: limiter.total)
     bounds = {"settings": settings, "limiter": limiter, "metrics": metrics}
@@ -279,7 +352,6 @@ def protocol_of(settings: FacadeSettings, metrics: FacadeMetrics) -> type[asynci
 
 
 def _answer(error: ProblemError) -> bytes:
-    """The bytes of a whole answer that is the connection's last."""
     body = problem_body(error)
     status = HTTPStatus(error.problem.status)
     headers = {

@@ -17,8 +17,6 @@ from streamydb.facade.problems import ProblemError
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.generation import FIRST
 
-__all__ = ["Cursor", "decode_cursor", "encode_cursor", "foreign_cursor"]
-
 _MARK: Final = "."
 """After the generation; base64 has none."""
 
@@ -43,9 +41,7 @@ def encode_cursor(place: msgspec.Struct, generation: str = FIRST) -> str:
 
 def decode_cursor(text: str, kind: type[_Place], giver: str, generation: str = FIRST) -> _Place:
     """Return the place in a text that `giver` ("a list") has given.
-
-    Raises:
-        ProblemError: invalid-parameter; other-generation, if it was given in another one.
+    Raises ProblemError: invalid-parameter; other-generation, if it was given in another one.
     """
     found, _, text = text.rpartition(_MARK)
     try:

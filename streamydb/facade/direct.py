@@ -14,45 +14,37 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qs, unquote
 from weakref import WeakSet
 
+from pydantic import ValidationError
+
+from streamydb.client import requests
+from streamydb.client.connector import split
 from streamydb.client.errors import ClientError, ClosedError, ConnectionLostError, RequestError
-from streamydb.client.generation import Generation
 from streamydb.client.http import emissions, sql_answer, table
 from streamydb.client.problems import problem
-from streamydb.client.requests import (
-    MARGIN_S,
-    Alive,
-    Ask,
-    Emissions,
-    EmissionsPage,
-    Event,
-    Open,
-    Outcome,
-    Page,
-    Pending,
-    Progress,
-    Query,
-    Read,
-    Reading,
-    Request,
-    Scan,
-    Send,
-    SqlAnswer,
-    SqlStatements,
-    Stored,
-)
+from streamydb.client.requests import MARGIN_S
+from streamydb.client.session import Generation
 from streamydb.client.watch_core import decode_event
-from streamydb.errors import StreamyError
+from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.facade.auth import ANYBODY, Tokens
-from streamydb.facade.feed_filter import Wanted, wanted_of
-from streamydb.facade.feed_ports import ChangeBatch, ChangeSource
+from streamydb.facade.feed import ChangeFilter, change_filter
 from streamydb.facade.generations import require_generation
 from streamydb.facade.headers import Preference
-from streamydb.facade.looks import retrieve
-from streamydb.facade.payloads import parse, timely
-from streamydb.facade.ports import LogPosition, ReadModel, Snapshot, TransactionLog
+from streamydb.facade.kafka import KafkaLog
+from streamydb.facade.kafka_changes import KafkaChanges
+from streamydb.facade.payloads import parse, with_timely_deadline
+from streamydb.facade.ports import (
+    ChangeBatch,
+    ChangeSource,
+    LogPosition,
+    ReadModel,
+    Snapshot,
+    TransactionLog,
+)
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import ReadPoint, in_thread
 from streamydb.facade.services import make_services
@@ -60,33 +52,36 @@ from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import SqlQuery as Asked
 from streamydb.facade.sql_statements import SqlTransaction
 from streamydb.facade.streams import stream_page
-from streamydb.facade.transactions import executed
+from streamydb.facade.transactions import append_and_wait
+from streamydb.facade.waiting import retrieve
 from streamydb.facade.writes import PendingWrite
 from streamydb.kafka.errors import KafkaUnavailableError
+from streamydb.read_model import ReadModel as StoredModel
 from streamydb.read_model.ports import StoredEntry
 from streamydb.records import Result
 from streamydb.records.generation import said, said_as
 from streamydb.records.table import Table
-
-__all__ = ["DirectStream", "DirectTransport"]
+from streamydb.settings import Settings
 
 _RETRY_AFTER_S: Final = 0.1
 _GIVING_UP_S: Final = 0.5
 """How long before its end SQL is answered that it waits in vain, so that the answer counts."""
 
-_Sent: TypeAlias = Read | Scan | Query | SqlStatements | Emissions | Send | Ask
+_Performable: TypeAlias = (
+    requests.Read
+    | requests.Scan
+    | requests.Query
+    | requests.SqlStatements
+    | requests.Emissions
+    | requests.Send
+    | requests.Ask
+)
 
 
 class DirectTransport:
     """Performs requests on the parts of a database; see `AsyncTransport`.
 
-    Args:
-        model: what is read.
-        log: what is written; started at the first request that is not of the read model alone.
-        changes: the change feed.
-        settings: bounds of time and memory.
-        on_close: called at the end.
-        history: of the client's session: which generation its seqs are of.
+    The first request that needs more than the read model starts the log.
     """
 
     def __init__(
@@ -98,7 +93,6 @@ class DirectTransport:
         on_close: Callable[[], None] = lambda: None,
         history: Generation | None = None,
     ) -> None:
-        """Connect at the first request."""
         self._history = Generation() if history is None else history
         settings = FacadeSettings() if settings is None else settings
         self._services = make_services(model, log, changes, settings, Tokens())
@@ -106,9 +100,9 @@ class DirectTransport:
         self._starting: asyncio.Task[None] | None = None
         self._streams: WeakSet[DirectStream] = WeakSet()
 
-    async def send(self, request: Request[Any]) -> Any:
+    async def send(self, request: requests.Request[Any]) -> Any:
         """Perform a request, within its time and the margin that a connection would have."""
-        if not isinstance(request, _Sent):
+        if not isinstance(request, _Performable):
             raise TypeError(f"{type(request).__name__} is not for a transport")
         with _translated():
             self._require_generation()
@@ -117,11 +111,11 @@ class DirectTransport:
                 await self._connected(request.timeout_s + MARGIN_S)
                 left_s = request.timeout_s - (time.monotonic() - begun)
                 request = replace(request, timeout_s=left_s)
-            if isinstance(request, Read):
+            if isinstance(request, requests.Read):
                 return await self._read(request)
-            if isinstance(request, Scan):
+            if isinstance(request, requests.Scan):
                 return await self._scan(request)
-            if isinstance(request, Emissions):
+            if isinstance(request, requests.Emissions):
                 return await self._emissions(request)
             try:
                 async with asyncio.timeout(request.timeout_s + MARGIN_S):
@@ -129,23 +123,23 @@ class DirectTransport:
             except TimeoutError:
                 raise ConnectionLostError("No answer came in time.") from None
 
-    async def _performed(self, request: Query | SqlStatements | Send | Ask) -> Any:
-        """Perform a request that may take longer than it waits for what it reads."""
-        if isinstance(request, Query):
+    async def _performed(
+        self, request: requests.Query | requests.SqlStatements | requests.Send | requests.Ask
+    ) -> Any:
+        if isinstance(request, requests.Query):
             return await self._query(request)
-        if isinstance(request, SqlStatements):
+        if isinstance(request, requests.SqlStatements):
             return await self._statements(request)
-        if isinstance(request, Send):
+        if isinstance(request, requests.Send):
             return await self._send(request)
         return await self._ask(request)
 
-    async def open(self, request: Open) -> DirectStream:
-        """Open a stream of changes."""
+    async def open(self, request: requests.Open) -> DirectStream:
         with _translated():
             self._require_generation()
-            asked = request.wanted
-            wanted = wanted_of(
-                asked.prefix, asked.start, asked.end, asked.where, asked.where_before
+            bounds = request.wanted
+            selection = change_filter(
+                bounds.prefix, bounds.start, bounds.end, bounds.where, bounds.where_before
             )
             await self._connected()
             feed = self._services.feed
@@ -153,7 +147,7 @@ class DirectTransport:
             await self._services.reader.admit(request.since, "since")
             feed.admit(request.since)
             pause_s = self._services.settings.heartbeat_s
-            stream = DirectStream(feed.batches(request.since, pause_s), wanted)
+            stream = DirectStream(feed.batches(request.since, pause_s), selection)
             self._streams.add(stream)
             return stream
 
@@ -188,10 +182,8 @@ class DirectTransport:
 
     async def _connected(self, wait_s: float | None = None) -> None:
         """Connect, once for all who wait for it; again after a failure.
-
-        Raises:
-            KafkaUnavailableError: Kafka has not answered in time.
-            ClosedError: it was closed meanwhile.
+        Raises KafkaUnavailableError: Kafka has not answered in time; ClosedError: it was closed
+        meanwhile.
         """
         starting = self._starting
         if starting is None or (starting.done() and starting.exception() is not None):
@@ -209,59 +201,59 @@ class DirectTransport:
         await self._services.log.start()
         self._services.reader.begin()
 
-    async def _snapshot(self, request: Read | Scan) -> Snapshot:
-        wanted = request.freshness
+    async def _snapshot(self, request: requests.Read | requests.Scan) -> Snapshot:
+        freshness = request.freshness
         return await self._services.reader.snapshot(
-            ReadPoint(wanted.at, wanted.consistency, wanted.min_version),
+            ReadPoint(freshness.at, freshness.consistency, freshness.min_version),
             request.timeout_s + MARGIN_S,
         )
 
-    async def _read(self, request: Read) -> Reading:
+    async def _read(self, request: requests.Read) -> requests.Reading:
         with await self._snapshot(request) as snapshot:
-            found = snapshot.get_many(request.keys)
-            pairs = zip(request.keys, found, strict=True)
+            entries_read = snapshot.get_many(request.keys)
+            pairs = zip(request.keys, entries_read, strict=True)
             entries = {key: None if e is None else _stored(e) for key, e in pairs}
-            return Reading(snapshot.seq, entries)
+            return requests.Reading(snapshot.seq, entries)
 
-    async def _scan(self, request: Scan) -> Page:
+    async def _scan(self, request: requests.Scan) -> requests.Page:
         with await self._snapshot(request) as snapshot:
             scan = partial(
                 snapshot.scan, prefix=request.prefix, start=request.start, end=request.end,
                 after=request.cursor, limit=request.limit + 1,
             )  # fmt: skip
-            found = await in_thread(scan)
-            entries = [_stored(entry) for entry in found[: request.limit]]
-            cursor = entries[-1].key if len(found) > request.limit else None
-            return Page(snapshot.seq, entries, cursor)
+            page = await in_thread(scan)
+            entries = [_stored(entry) for entry in page[: request.limit]]
+            cursor = entries[-1].key if len(page) > request.limit else None
+            return requests.Page(snapshot.seq, entries, cursor)
 
-    async def _query(self, request: Query) -> Table:
-        wanted = request.freshness
+    async def _query(self, request: requests.Query) -> Table:
+        freshness = request.freshness
         query = Asked(
             request.sql, request.params, request.prefix,
-            wanted.at, wanted.consistency, wanted.min_version, _wait_s(request.timeout_s),
+            freshness.at, freshness.consistency, freshness.min_version, _wait_s(request.timeout_s),
         )  # fmt: skip
         return table(await self._services.queries.run(query, ANYBODY))
 
-    async def _statements(self, request: SqlStatements) -> SqlAnswer:
-        wanted = request.freshness
+    async def _statements(self, request: requests.SqlStatements) -> requests.SqlAnswer:
+        freshness = request.freshness
         asked = SqlTransaction(
             request.tables, request.statements, request.id,
-            wanted.at, wanted.consistency, wanted.min_version, _wait_s(request.timeout_s),
+            freshness.at, freshness.consistency, freshness.min_version, _wait_s(request.timeout_s),
         )  # fmt: skip
 
         async def commit(txn_id: str, payload: bytes) -> Result:
             txn, otherwise = parse(payload), self._services.writer.deadline_ms()
-            dated = timely(payload, txn, None, otherwise)
+            dated = with_timely_deadline(payload, txn, None, otherwise)
             wait = Preference(False, request.timeout_s)
             own = not txn.deadline
-            pending, result = await executed(self._services, txn_id, dated, wait, own=own)
+            pending, result = await append_and_wait(self._services, txn_id, dated, wait, own=own)
             if result is None:
                 raise pending.problem()
             return result
 
         return sql_answer(await self._services.statements.run(asked, ANYBODY, commit))
 
-    async def _emissions(self, request: Emissions) -> EmissionsPage:
+    async def _emissions(self, request: requests.Emissions) -> requests.EmissionsPage:
         body = await stream_page(
             self._services, request.stream, "", request.cursor, request.after,
             self._services.settings.page_entries_max, request.wait_s,
@@ -269,42 +261,42 @@ class DirectTransport:
         )  # fmt: skip
         return emissions(body)
 
-    async def _send(self, request: Send) -> Outcome:
+    async def _send(self, request: requests.Send) -> requests.Outcome:
         writer = self._services.writer
         pending = await writer.append(request.id, request.payload)
         result = await writer.verdict(pending, Preference(False, request.timeout_s))
         return _pending(pending) if result is None else result
 
-    async def _ask(self, request: Ask) -> Outcome:
+    async def _ask(self, request: requests.Ask) -> requests.Outcome:
         position = None
         if request.position is not None:
             partition, _, offset = request.position.partition(":")
             position = LogPosition(int(partition), int(offset))
-        wanted = Preference(False, request.timeout_s)
-        found = await self._services.writer.ask(request.id, position, wanted)
-        return _pending(found) if isinstance(found, PendingWrite) else found
+        wait = Preference(False, request.timeout_s)
+        outcome = await self._services.writer.ask(request.id, position, wait)
+        return _pending(outcome) if isinstance(outcome, PendingWrite) else outcome
 
 
 class DirectStream:
     """A stream of changes; see `AsyncStream`."""
 
-    def __init__(self, batches: AsyncGenerator[ChangeBatch | None, None], wanted: Wanted) -> None:
-        """Give the changes in `batches` that are wanted."""
+    def __init__(
+        self, batches: AsyncGenerator[ChangeBatch | None, None], wanted: ChangeFilter
+    ) -> None:
         self._batches = batches
         self._wanted = wanted
         self._waits: asyncio.Future[ChangeBatch | str | None] | None = None
         self._closed = False
 
-    async def receive(self) -> list[Event]:
-        """Wait for the next batch."""
+    async def receive(self) -> list[requests.Event]:
         with _translated():
             batch = await self._next()
         if isinstance(batch, str):
             raise ConnectionLostError(batch)
         if batch is None:
-            return [Alive()]
+            return [requests.Alive()]
         wanted = filter(self._wanted.takes, batch.changes)
-        return [*(decode_event(event.data) for event in wanted), Progress(batch.resolved)]
+        return [*(decode_event(event.data) for event in wanted), requests.Progress(batch.resolved)]
 
     async def close(self) -> None:
         """End it; who waits for a batch waits no longer."""
@@ -315,7 +307,6 @@ class DirectStream:
         await self._batches.aclose()
 
     async def _next(self) -> ChangeBatch | str | None:
-        """The next batch, or why there will be none."""
         self._waits = asyncio.ensure_future(anext(self._batches, _ENDED))
         try:
             return await self._waits
@@ -331,22 +322,23 @@ _ENDED: Final = "The stream of changes has ended."
 
 
 def _wait_s(timeout_s: float) -> float:
-    """Return how long SQL may wait for its snapshot."""
     return max(0.0, timeout_s + MARGIN_S - _GIVING_UP_S)
 
 
-def _is_local(request: _Sent) -> bool:
-    """Return True if a request needs the read model only: it works while Kafka does not."""
-    return isinstance(request, Read | Scan | Query) and request.freshness.consistency != "strong"
+def _is_local(request: _Performable) -> bool:
+    return (
+        isinstance(request, requests.Read | requests.Scan | requests.Query)
+        and request.freshness.consistency != "strong"
+    )
 
 
-def _stored(entry: StoredEntry) -> Stored:
-    return Stored(entry.key, entry.value, entry.version, entry.ts_ms, entry.expires_ms)
+def _stored(entry: StoredEntry) -> requests.Stored:
+    return requests.Stored(entry.key, entry.value, entry.version, entry.ts_ms, entry.expires_ms)
 
 
-def _pending(pending: PendingWrite) -> Pending:
+def _pending(pending: PendingWrite) -> requests.Pending:
     at = pending.position
-    return Pending(None if at is None else f"{at.partition}:{at.offset}", pending.txn_id)
+    return requests.Pending(None if at is None else f"{at.partition}:{at.offset}", pending.txn_id)
 
 
 @contextmanager
@@ -368,3 +360,36 @@ def _problem(error: ProblemError) -> RequestError:
     kind = error.problem
     retry_after_s = _RETRY_AFTER_S if "Retry-After" in error.headers else 0.0
     return problem(kind.slug, kind.status, error.detail, retry_after_s, error.members)
+
+
+_KAFKA_FORM = "kafka://host:port[,host:port]/database?read_model=/folder"
+
+
+def transport(
+    url: str, token: str | None, timeout_s: float, history: Generation | None = None
+) -> DirectTransport:
+    """Return the transport of a URL. Raises ConfigurationError: the URL, or its read model, is
+    none.
+    """
+    if token is not None:
+        raise ConfigurationError("a token is for facades; Kafka has settings of its own")
+    brokers, database, folder = kafka_parts(url)
+    try:
+        settings = Settings(database=database, bootstrap=brokers)
+        facade = FacadeSettings(verdict_timeout_s=max(timeout_s, 30))
+    except ValidationError as error:
+        raise ConfigurationError(f"{_KAFKA_FORM}: {error.errors()[0]['msg']}") from None
+    model = StoredModel.open(folder, database)
+    log, changes = KafkaLog(settings, facade, model), KafkaChanges(settings, facade, model)
+    return DirectTransport(model, log, changes, facade, on_close=model.close, history=history)
+
+
+def kafka_parts(url: str) -> tuple[str, str, Path]:
+    """Return the brokers, the database and the folder in a URL. Raises ConfigurationError."""
+    parts = split(url)
+    query = parse_qs(parts.query)
+    folders = query.pop("read_model", [])
+    database = unquote(parts.path.removeprefix("/"))
+    if not parts.netloc or not database or len(folders) != 1 or query or parts.fragment:
+        raise ConfigurationError(f"the URL of a database on Kafka is {_KAFKA_FORM}")
+    return parts.netloc, database, Path(folders[0])

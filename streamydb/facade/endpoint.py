@@ -12,11 +12,6 @@ from streamydb.facade.request import Request
 from streamydb.records import CONSTRAINTS_KEY
 from streamydb.records.emission import STREAMS_SCOPE
 
-__all__ = [
-    "OPEN", "READS_CONSTRAINTS", "READS_KEY", "READS_PREFIX", "READS_STREAM", "TOKEN",
-    "WRITES_KEY", "Access", "Endpoint", "Shown", "Work",
-]  # fmt: skip
-
 Work: TypeAlias = Literal["read", "write", "other"]
 """The kind of work that the console counts a request as."""
 
@@ -24,9 +19,8 @@ Work: TypeAlias = Literal["read", "write", "other"]
 class Access(NamedTuple):
     """The clients that may use an endpoint.
 
-    Attributes:
-        token: only those with a token, if the facade has tokens.
-        check: raises ProblemError if the token has no scope for what the request names.
+    ``token``: only those with a token, if the facade has tokens. ``check`` raises ProblemError if
+    the token has no scope for what the request names.
     """
 
     token: bool
@@ -56,14 +50,8 @@ READS_CONSTRAINTS: Final = Access(
 )
 
 
-class Shown(NamedTuple):
-    """An answer in the OpenAPI document.
-
-    Attributes:
-        text: says what it is.
-        schema: of its body; None: it has none.
-        media_type: of its body.
-    """
+class Response(NamedTuple):
+    """An answer in the OpenAPI document; without a schema it has no body."""
 
     text: str
     schema: dict[str, Any] | None
@@ -78,13 +66,11 @@ class Endpoint:
         method: as it is sent; HEAD goes with GET.
         path: with the name of its last part in braces, if that is not fixed.
         answer: makes the answer; its docstring describes the endpoint, its name the operation.
-        rest: how the name at the path's end is taken: as any text with its escapes, as one segment,
-            as one or more segments; empty: there is none.
+        rest: the form of the name at the path's end: any text with its escapes, one segment, or
+            one or more segments; empty: there is none.
         query: the class of the parameters; None: they are not looked at.
-        access: who may use it.
-        appends: whether it appends a transaction: always, if its body says so, or never. The number
-            of transactions under way is bounded.
-        work: see `Work`.
+        appends: it appends a transaction always, if its body says so, or never. The number of
+            transactions under way is bounded.
         endless: the answer has no end, so that there is no HEAD.
         any_host: it answers also for a host that is none of the facade's, as probes name.
         body: the schema of the request's body; None: it takes none.
@@ -104,11 +90,10 @@ class Endpoint:
     endless: bool = False
     any_host: bool = False
     body: dict[str, Any] | None = None
-    answers: Mapping[int, Shown] = field(default_factory=dict)
+    answers: Mapping[int, Response] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """The name of the operation."""
         return self.answer.__name__

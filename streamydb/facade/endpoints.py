@@ -11,14 +11,13 @@ from typing import Final
 
 import msgspec
 
+from streamydb.facade import kv, operations, queries
 from streamydb.facade.answer import Answer
 from streamydb.facade.changes import get_changes
 from streamydb.facade.console.history import get_history
 from streamydb.facade.console.pipelines import get_pipelines
 from streamydb.facade.console.static import get_file, get_page
 from streamydb.facade.console.stats import get_stats
-from streamydb.facade.constraints import get_constraints
-from streamydb.facade.content import CONTENT_PROBLEMS
 from streamydb.facade.endpoint import (
     OPEN,
     READS_CONSTRAINTS,
@@ -27,39 +26,15 @@ from streamydb.facade.endpoint import (
     READS_STREAM,
     WRITES_KEY,
     Endpoint,
-    Shown,
+    Response,
 )
-from streamydb.facade.kv_reads import get_value, list_values, read_values
-from streamydb.facade.kv_writes import delete_value, put_value
-from streamydb.facade.life.endpoint import get_explanation
+from streamydb.facade.headers import CONTENT_PROBLEMS
 from streamydb.facade.openapi import document
-from streamydb.facade.openapi_schemas import OPEN_OBJECT, TEXT, VALUE
-from streamydb.facade.openapi_types import of
-from streamydb.facade.operations import (
-    get_limits,
-    get_live,
-    get_metrics,
-    get_problem,
-    get_problems,
-    get_ready,
-)
-from streamydb.facade.queries import (
-    ChangesQuery,
-    ExpiryQuery,
-    HistoryQuery,
-    ListQuery,
-    ReadQuery,
-    ReadyQuery,
-    StatsQuery,
-    StreamQuery,
-    VerdictQuery,
-)
+from streamydb.facade.openapi_schemas import OPEN_OBJECT, TEXT, VALUE, of
 from streamydb.facade.request import Request
 from streamydb.facade.sql_endpoint import post_query, post_sql
 from streamydb.facade.streams import get_stream
-from streamydb.facade.transactions import get_transaction, post_transaction
-
-__all__ = ["ENDPOINTS"]
+from streamydb.facade.transactions import get_explanation, get_transaction, post_transaction
 
 _CONDITIONS: Final = {
     "If-Match": 'Versions, as "41", "42", of which the key must have one; *: it must be there.',
@@ -102,8 +77,8 @@ _QUERY: Final = (
 )  # fmt: skip
 """Problems of queries in SQL."""
 
-_LATER: Final = Shown("Appended; ask Location.", of("pending"))
-_UNDECIDED: Final = Shown("Not decided yet.", of("pending"))
+_LATER: Final = Response("Appended; ask Location.", of("pending"))
+_UNDECIDED: Final = Response("Not decided yet.", of("pending"))
 
 
 async def _get_schema(_request: Request, _query: None) -> Answer:
@@ -118,40 +93,43 @@ def _document() -> bytes:
 
 _KEYS: Final = (
     Endpoint(
-        method="GET", path="/v1/kv/{key}", rest="text", answer=get_value, query=ReadQuery,
-        access=READS_KEY, work="read", headers=_CONDITIONS,
-        answers={200: Shown("The value.", VALUE), 304: Shown("The client has this version.", None)},
+        method="GET", path="/v1/kv/{key}", rest="text", answer=kv.get_value,
+        query=queries.ReadQuery, access=READS_KEY, work="read", headers=_CONDITIONS,
+        answers={
+            200: Response("The value.", VALUE),
+            304: Response("The client has this version.", None),
+        },
         problems=(*_READ, "invalid-key", "key-not-found", "precondition-failed"),
     ),
     Endpoint(
-        method="PUT", path="/v1/kv/{key}", rest="text", answer=put_value, query=ExpiryQuery,
-        access=WRITES_KEY, appends="always", work="write", headers={**_CONDITIONS, **_SENDING},
-        body=VALUE,
+        method="PUT", path="/v1/kv/{key}", rest="text", answer=kv.put_value,
+        query=queries.ExpiryQuery, access=WRITES_KEY, appends="always", work="write",
+        headers={**_CONDITIONS, **_SENDING}, body=VALUE,
         answers={
-            200: Shown("Committed.", of("result")), 201: Shown("Committed, created.", of("result")),
-            202: _LATER,
+            200: Response("Committed.", of("result")),
+            201: Response("Committed, created.", of("result")), 202: _LATER,
         },
         problems=(*_WRITE_KEY, "invalid-json", "body-timeout", *CONTENT_PROBLEMS),
     ),
     Endpoint(
-        method="DELETE", path="/v1/kv/{key}", rest="text", answer=delete_value,
+        method="DELETE", path="/v1/kv/{key}", rest="text", answer=kv.delete_value,
         access=WRITES_KEY, appends="always", work="write", headers={**_CONDITIONS, **_SENDING},
-        answers={200: Shown("Committed.", of("result")), 202: _LATER},
+        answers={200: Response("Committed.", of("result")), 202: _LATER},
         problems=_WRITE_KEY,
     ),
     Endpoint(
-        method="GET", path="/v1/kv", answer=list_values, query=ListQuery, work="read",
-        answers={200: Shown("A page.", of("entries"))}, problems=_READ,
+        method="GET", path="/v1/kv", answer=kv.list_values, query=queries.ListQuery, work="read",
+        answers={200: Response("A page.", of("entries"))}, problems=_READ,
     ),
     Endpoint(
-        method="POST", path="/v1/read", answer=read_values, work="read", body=of("read_request"),
-        answers={200: Shown("The entries, null: absent.", of("reading"))},
+        method="POST", path="/v1/read", answer=kv.read_values, work="read", body=of("read_request"),
+        answers={200: Response("The entries, null: absent.", of("reading"))},
         problems=(*_READ, "invalid-json", "invalid-key", "answer-too-large", *_BODY),
     ),
     Endpoint(
         method="GET", path="/v1/history/{key}", rest="text", answer=get_history,
-        query=HistoryQuery, access=READS_KEY, work="read",
-        answers={200: Shown("The versions.", OPEN_OBJECT)}, problems=(*_READ, "invalid-key"),
+        query=queries.HistoryQuery, access=READS_KEY, work="read",
+        answers={200: Response("The versions.", OPEN_OBJECT)}, problems=(*_READ, "invalid-key"),
     ),
 )  # fmt: skip
 """Keys and values."""
@@ -160,7 +138,7 @@ _TRANSACTIONS: Final = (
     Endpoint(
         method="POST", path="/v1/transactions", answer=post_transaction, appends="always",
         work="write", headers=_SENDING, body=of("transaction"),
-        answers={200: Shown("The verdict, committed or aborted.", of("result")), 202: _LATER},
+        answers={200: Response("The verdict, committed or aborted.", of("result")), 202: _LATER},
         problems=(
             "invalid-json", "invalid-parameter", "unauthorized", "forbidden", "cross-origin",
             "body-timeout", "too-large", "invalid-transaction", "id-reused", "deadline-passed",
@@ -170,25 +148,25 @@ _TRANSACTIONS: Final = (
     ),
     Endpoint(
         method="GET", path="/v1/transactions/{id}", rest="text", answer=get_transaction,
-        query=VerdictQuery, work="read",
+        query=queries.VerdictQuery, work="read",
         headers={"Prefer": "wait=n: wait for the verdict n seconds."},
-        answers={200: Shown("The verdict.", of("result")), 202: _UNDECIDED}, problems=_VERDICT,
+        answers={200: Response("The verdict.", of("result")), 202: _UNDECIDED}, problems=_VERDICT,
     ),
     Endpoint(
         method="GET", path="/v1/explanations/{id}", rest="text", answer=get_explanation,
-        query=VerdictQuery,
-        answers={200: Shown("Its life.", of("explanation")), 202: _UNDECIDED},
+        query=queries.VerdictQuery,
+        answers={200: Response("Its life.", of("explanation")), 202: _UNDECIDED},
         problems=(*_VERDICT, "answer-too-large"),
     ),
 )  # fmt: skip
 
 _FEEDS: Final = (
     Endpoint(
-        method="GET", path="/v1/changes", answer=get_changes, query=ChangesQuery,
+        method="GET", path="/v1/changes", answer=get_changes, query=queries.ChangesQuery,
         access=READS_PREFIX, endless=True,
         headers={"Last-Event-ID": "Go on after this event; goes before `since`."},
         answers={
-            200: Shown("Server-sent events; data is a change.", TEXT, "text/event-stream"),
+            200: Response("Server-sent events; data is a change.", TEXT, "text/event-stream"),
         },
         problems=(
             "invalid-parameter", "unauthorized", "forbidden", "slow-reader", "snapshot-gone",
@@ -197,8 +175,8 @@ _FEEDS: Final = (
     ),
     Endpoint(
         method="GET", path="/v1/streams/{name}", rest="text", answer=get_stream,
-        query=StreamQuery, access=READS_STREAM,
-        answers={200: Shown("A page.", of("emissions"))},
+        query=queries.StreamQuery, access=READS_STREAM,
+        answers={200: Response("A page.", of("emissions"))},
         problems=(
             "invalid-parameter", "unauthorized", "forbidden", "no-such-stream",
             "too-many-requests", "overloaded", "log-unavailable", "read-model-behind", "not-ready",
@@ -210,12 +188,12 @@ _FEEDS: Final = (
 _SQL: Final = (
     Endpoint(
         method="POST", path="/v1/query", answer=post_query, body=of("query_request"),
-        answers={200: Shown("The rows.", of("table"))}, problems=_QUERY,
+        answers={200: Response("The rows.", of("table"))}, problems=_QUERY,
     ),
     Endpoint(
         method="POST", path="/v1/sql", answer=post_sql, appends="perhaps", body=of("sql_request"),
         headers={name: _SENDING[name] for name in ("Idempotency-Key", "Deadline-Ms")},
-        answers={200: Shown("The results.", of("sql_answer"))},
+        answers={200: Response("The results.", of("sql_answer"))},
         problems=(
             *_QUERY, "constraint-violated", "aborted", "invalid-transaction", "id-reused",
             "deadline-passed", "verdict-unknown",
@@ -225,34 +203,34 @@ _SQL: Final = (
 
 _STATE: Final = (
     Endpoint(
-        method="GET", path="/v1/constraints", answer=get_constraints, query=ReadQuery,
+        method="GET", path="/v1/constraints", answer=kv.get_constraints, query=queries.ReadQuery,
         access=READS_CONSTRAINTS,
-        answers={200: Shown("The constraints by name.", OPEN_OBJECT)}, problems=_READ,
+        answers={200: Response("The constraints by name.", OPEN_OBJECT)}, problems=_READ,
     ),
     Endpoint(
-        method="GET", path="/v1/limits", answer=get_limits,
-        answers={200: Shown("The limits.", OPEN_OBJECT)}, problems=("unauthorized",),
+        method="GET", path="/v1/limits", answer=operations.get_limits,
+        answers={200: Response("The limits.", OPEN_OBJECT)}, problems=("unauthorized",),
     ),
     Endpoint(
-        method="GET", path="/v1/stats", answer=get_stats, query=StatsQuery,
-        answers={200: Shown("The figures.", OPEN_OBJECT)},
+        method="GET", path="/v1/stats", answer=get_stats, query=queries.StatsQuery,
+        answers={200: Response("The figures.", OPEN_OBJECT)},
         problems=("unauthorized", "invalid-parameter", "not-ready"),
     ),
     Endpoint(
         method="GET", path="/v1/pipelines", answer=get_pipelines,
-        answers={200: Shown("The pipelines.", of("pipelines"))}, problems=("unauthorized",),
+        answers={200: Response("The pipelines.", of("pipelines"))}, problems=("unauthorized",),
     ),
     Endpoint(
-        method="GET", path="/metrics", answer=get_metrics,
-        answers={200: Shown("Metrics.", TEXT, "text/plain")}, problems=("unauthorized",),
+        method="GET", path="/metrics", answer=operations.get_metrics,
+        answers={200: Response("Metrics.", TEXT, "text/plain")}, problems=("unauthorized",),
     ),
     Endpoint(
-        method="GET", path="/health/live", answer=get_live, access=OPEN, any_host=True,
-        answers={200: Shown("It runs.", of("live"))},
+        method="GET", path="/health/live", answer=operations.get_live, access=OPEN, any_host=True,
+        answers={200: Response("It runs.", of("live"))},
     ),
     Endpoint(
-        method="GET", path="/health/ready", answer=get_ready, query=ReadyQuery, access=OPEN,
-        any_host=True, answers={200: Shown("It is ready.", of("health"))},
+        method="GET", path="/health/ready", answer=operations.get_ready, query=queries.ReadyQuery,
+        access=OPEN, any_host=True, answers={200: Response("It is ready.", of("health"))},
         problems=("not-ready",),
     ),
 )  # fmt: skip
@@ -260,12 +238,13 @@ _STATE: Final = (
 
 _PAGES: Final = (
     Endpoint(
-        method="GET", path="/problems", answer=get_problems, access=OPEN,
-        answers={200: Shown("The types.", {"type": "array", "items": of("problem_type")})},
+        method="GET", path="/problems", answer=operations.get_problems, access=OPEN,
+        answers={200: Response("The types.", {"type": "array", "items": of("problem_type")})},
     ),
     Endpoint(
-        method="GET", path="/problems/{slug}", rest="segment", answer=get_problem, access=OPEN,
-        answers={200: Shown("The type.", of("problem_type"))}, problems=("no-such-endpoint",),
+        method="GET", path="/problems/{slug}", rest="segment", answer=operations.get_problem,
+        access=OPEN, answers={200: Response("The type.", of("problem_type"))},
+        problems=("no-such-endpoint",),
     ),
     Endpoint(method="GET", path="/schema", answer=_get_schema, access=OPEN, query=None),
     Endpoint(

@@ -13,20 +13,23 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing, contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from streamydb.errors import RecordError
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.ending import Ending
-from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent, ChangeSource
-from streamydb.facade.problems import ProblemError, told_of
+from streamydb.facade.ports import ChangeBatch, ChangeEvent, ChangeSource
+from streamydb.facade.problems import ProblemError, log_failure_text
+from streamydb.facade.waiting import Shutdown
 from streamydb.kafka.errors import KafkaUnavailableError
-from streamydb.records import Change, ChangeName, Resolved, change_name
+from streamydb.limits import KEY_BYTES_MAX
+from streamydb.records import Change, ChangeName, Resolved, Transaction, change_name
+from streamydb.records.condition import condition, condition_form
 from streamydb.records.expiry import is_removal
-
-__all__ = ["Feed", "Merger", "change_event", "seen_by"]
+from streamydb.records.formats import UNREADABLE
+from streamydb.txn_processor.comparisons import failed_checks
 
 _OVERHEAD_BYTES: Final = 300
 _RETRY_AFTER_S: Final = 1
@@ -49,7 +52,6 @@ _decode = msgspec.json.Decoder(_Envelope).decode
 
 
 def change_event(key: bytes, change: Change) -> ChangeEvent:
-    """Return the event of a change record."""
     name = key.decode()
     data = msgspec.json.encode(
         _Envelope(name, change.op, change.before, change.after, change.ts_ms,
@@ -58,7 +60,7 @@ def change_event(key: bytes, change: Change) -> ChangeEvent:
     return ChangeEvent(change.source.seq, change.transaction.total_order, name, data)
 
 
-def seen_by(
+def visible_changes(
     changes: Iterable[ChangeEvent], may_read: Callable[[str], bool]
 ) -> Iterator[ChangeEvent]:
     """Yield the changes that a client may read, numbered as if there were no others.
@@ -75,17 +77,15 @@ def seen_by(
 
 
 def _at(event: ChangeEvent, number: int) -> ChangeEvent:
-    """Return a change as the `number`th of its transaction."""
-    shown = _decode(event.data)
-    shown.transaction |= {"total_order": number, "data_collection_order": number}
-    return event._replace(number=number, data=msgspec.json.encode(shown))
+    envelope = _decode(event.data)
+    envelope.transaction |= {"total_order": number, "data_collection_order": number}
+    return event._replace(number=number, data=msgspec.json.encode(envelope))
 
 
 class Merger:
     """Puts the records of all partitions of the changes in order; drops repetitions."""
 
     def __init__(self, partitions: int, since: int) -> None:
-        """Expect the changes after seq `since`."""
         self._resolved = [since] * partitions
         self._open: list[dict[ChangeName, ChangeEvent]] = [{} for _ in range(partitions)]
         self._held = [0] * partitions
@@ -130,11 +130,14 @@ class Feed:
     """The latest batches of changes; used in one event loop."""
 
     def __init__(
-        self, source: ChangeSource, bytes_max: int, catch_ups_max: int, ending: Ending | None = None
+        self,
+        source: ChangeSource,
+        bytes_max: int,
+        catch_ups_max: int,
+        ending: Shutdown | None = None,
     ) -> None:
-        """Keep batches of `bytes_max` bytes, the newest in any case."""
         self._source = source
-        self._ending = Ending() if ending is None else ending
+        self._ending = Shutdown() if ending is None else ending
         self._bytes_max = bytes_max
         self._catch_ups = Limiter("event streams that read old changes", catch_ups_max)
         self._batches: deque[tuple[ChangeBatch, int]] = deque()
@@ -147,27 +150,20 @@ class Feed:
         self.latest = 0
 
     async def start(self) -> None:
-        """Start the source, when the first stream wants it, and again when it has ended.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not answer.
-        """
+        """Start the source, also after its end. Raises KafkaUnavailableError."""
         async with self._starting:
             if not self._started or self._source.fault() is not None:
                 self._begin(await self._source.start(self.publish))
                 self._started = True
 
     def _begin(self, since: int) -> None:
-        """Keep what comes after a seq; streams of before are cut off,
-        as they may have missed some.
-        """
+        """Keep what comes after a seq; older streams are cut off: they may lack changes."""
         self._dropped += len(self._batches) + 1
         self._batches.clear()
         self._bytes = 0
         self._floor = self.latest = since
 
     def publish(self, batch: ChangeBatch) -> None:
-        """Take a batch and wake the streams."""
         if batch.resolved <= self.latest:
             return
         size = sum(len(event.data) + _OVERHEAD_BYTES for event in batch.changes) + _OVERHEAD_BYTES
@@ -184,40 +180,33 @@ class Feed:
 
     async def batches(self, since: int, pause_s: float) -> AsyncGenerator[ChangeBatch | None, None]:
         """Yield batches that hold everything after seq `since`; None after a pause without any.
-
-        Raises:
-            ProblemError: slow-reader, overloaded (too many read old changes), snapshot-gone,
-                log-unavailable, not-ready (the source or the facade has ended, or a change cannot
-                be read).
+        Raises ProblemError: slow-reader, overloaded (too many read old changes), snapshot-gone,
+        log-unavailable, not-ready (the source or the facade has ended, or a change cannot be read).
         """
         position = since
         while position < self._floor:  # again, if that has moved while the reader was closed
             async with aclosing(self._old(position, pause_s)) as old:
                 async for batch in old:
-                    yield None if batch is None else _after(batch, position)
+                    yield None if batch is None else _changes_after(batch, position)
                     position = position if batch is None else batch.resolved
         number = self._number_after(position)
         while True:
             self._must_go_on()
             if number < self._dropped:
-                raise _slow()
+                raise _slow_reader()
             if number < self._dropped + len(self._batches):
                 following = self._batches[number - self._dropped][0]
                 number += 1
                 if following.resolved > position:  # else the stream begins in the future
-                    yield _after(following, position)
+                    yield _changes_after(following, position)
                     position = following.resolved
             elif not await self._comes(pause_s):
                 if (fault := self._source.fault()) is not None:
-                    raise _ended(fault)
+                    raise _feed_ended(fault)
                 yield None
 
     def admit(self, since: int) -> None:
-        """Refuse a stream that could not begin.
-
-        Raises:
-            ProblemError: overloaded.
-        """
+        """Refuse a stream that could not begin. Raises ProblemError: overloaded."""
         if since < self._floor:
             with self._catch_ups.enter():
                 return
@@ -232,7 +221,6 @@ class Feed:
         return self._dropped + bisect_right(kept, position)
 
     async def _comes(self, pause_s: float) -> bool:
-        """Wait for a batch; False after a pause without any."""
         try:
             async with self._ending.timeout(pause_s):
                 await self._came.wait()
@@ -241,8 +229,7 @@ class Feed:
         return True
 
     async def _old(self, since: int, pause_s: float) -> AsyncGenerator[ChangeBatch | None, None]:
-        """Batches that are not kept any more, up to those that are."""
-        with self._catch_ups.enter(), _failures_told():
+        with self._catch_ups.enter(), _failures_as_problems():
             async with aclosing(self._source.history(since)) as history:
                 batch: ChangeBatch | None = None
                 while batch is None or batch.resolved < self._floor:
@@ -259,24 +246,18 @@ class Feed:
                     yield batch
 
     async def _done(self, task: asyncio.Future[ChangeBatch], pause_s: float) -> bool:
-        """Wait until a task is done; False after a pause."""
         with suppress(TimeoutError):
             async with self._ending.timeout(pause_s):
                 await asyncio.wait([task])
         return task.done()
 
     def _must_go_on(self) -> None:
-        """Refuse to go on when the facade ends.
-
-        Raises:
-            ProblemError: not-ready.
-        """
+        """Refuse to go on when the facade ends. Raises ProblemError: not-ready."""
         if self._ending.begun:
-            raise _ended("The facade ends")
+            raise _feed_ended("The facade ends")
 
 
-def _after(batch: ChangeBatch, position: int) -> ChangeBatch:
-    """The part of a batch after a seq."""
+def _changes_after(batch: ChangeBatch, position: int) -> ChangeBatch:
     if not batch.changes or batch.changes[0].seq > position:
         return batch
     return ChangeBatch(
@@ -285,23 +266,105 @@ def _after(batch: ChangeBatch, position: int) -> ChangeBatch:
 
 
 @contextmanager
-def _failures_told() -> Iterator[None]:
+def _failures_as_problems() -> Iterator[None]:
     """Raise the failures of a reader of old changes as problems, which streams end with."""
     try:
         yield
     except KafkaUnavailableError as error:
         raise ProblemError(
-            "log-unavailable", f"{told_of(error)}.", retry_after_s=_RETRY_AFTER_S
+            "log-unavailable", f"{log_failure_text(error)}.", retry_after_s=_RETRY_AFTER_S
         ) from error
     except RecordError as error:  # its text shows nothing of the record
-        raise _ended(f"The changes cannot be followed: {error}") from error
+        raise _feed_ended(f"The changes cannot be followed: {error}") from error
 
 
-def _slow() -> ProblemError:
+def _slow_reader() -> ProblemError:
     detail = "The stream fell too far behind; connect again with the header Last-Event-ID."
     return ProblemError("slow-reader", detail)
 
 
-def _ended(fault: str) -> ProblemError:
+def _feed_ended(fault: str) -> ProblemError:
     detail = f"{fault.rstrip('.')}. Connect again with the header Last-Event-ID."
     return ProblemError("not-ready", detail, retry_after_s=_RETRY_AFTER_S)
+
+
+_NULL = b"null"
+
+
+class _Values(msgspec.Struct):
+    before: msgspec.Raw
+    after: msgspec.Raw
+
+
+_decode_values = msgspec.json.Decoder(_Values).decode
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFilter:
+    """The changes that one stream wants: of a range of keys (bounds in UTF-8), by checks of their
+    values.
+
+    ``after``: a check of the value that was written, and of its version; ``before``: of the value
+    that was there; None: any.
+    """
+
+    prefix: str = ""
+    start: bytes = b""
+    end: bytes | None = None
+    after: Transaction | None = None
+    before: Transaction | None = None
+
+    def takes(self, event: ChangeEvent) -> bool:
+        if not event.key.startswith(self.prefix):
+            return False
+        if self.start or self.end is not None:
+            key = event.key.encode()
+            if key < self.start or (self.end is not None and key >= self.end):
+                return False
+        if self.after is None and self.before is None:
+            return True
+        values = _decode_values(event.data)
+        after = _value(values.after)
+        seq = 0 if after is None else event.seq
+        return _holds(self.after, after, seq) and _holds(self.before, _value(values.before), 0)
+
+
+def change_filter(
+    prefix: str | None, start: str | None, end: str | None, where: str | None, was: str | None
+) -> ChangeFilter:
+    """The wish that parameters express. Raises ProblemError: invalid-parameter."""
+    for name, text in (("prefix", prefix), ("start", start), ("end", end)):
+        if text is not None and len(text.encode()) > KEY_BYTES_MAX:
+            detail = f"{name} has at most {KEY_BYTES_MAX} bytes of UTF-8."
+            raise ProblemError("invalid-parameter", detail, parameters=[name])
+    return ChangeFilter(
+        prefix or "", (start or "").encode(), None if end is None else end.encode(),
+        _check("where", where), _check("where_before", was),
+    )  # fmt: skip
+
+
+def _check(name: str, text: str | None) -> Transaction | None:
+    """Return a transaction with this check alone.
+
+    A check of the value before takes no version, because a change does not tell that.
+    """
+    if text is None:
+        return None
+    versioned = name == "where"
+    try:
+        check = condition(msgspec.json.decode(text), versioned=versioned)
+    except UNREADABLE:
+        check = None
+    if check is None:
+        detail = condition_form(name, versioned=versioned)
+        raise ProblemError("invalid-parameter", detail, parameters=[name])
+    return check
+
+
+def _value(raw: msgspec.Raw) -> bytes | None:
+    value = bytes(raw)
+    return None if value == _NULL else value
+
+
+def _holds(check: Transaction | None, value: bytes | None, version: int) -> bool:
+    return check is None or not failed_checks(check, lambda _: (value, version))

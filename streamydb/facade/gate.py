@@ -15,26 +15,55 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from streamydb.errors import StreamyError
-from streamydb.facade.answer import encoded
-from streamydb.facade.asgi import Headers, Receive, Scope, Send
+from streamydb.facade.answer import Sender, encoded
+from streamydb.facade.asgi import Headers, Lifespan, Receive, Scope, Send, run_lifespan
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.codings import accepted_codings
 from streamydb.facade.console import Console
-from streamydb.facade.cross_origin import is_preflight, preflight, shared
 from streamydb.facade.generations import HEADER, require_said_in
 from streamydb.facade.headers import declared_bytes, header_of
-from streamydb.facade.lifespan import Lifespan, run_lifespan
-from streamydb.facade.paths import check_query
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, ProblemError, problem_body
 from streamydb.facade.request import Peer, Request
-from streamydb.facade.request_target import METHODS, WHOLE, host_name
+from streamydb.facade.request_target import METHODS, WHOLE, check_query, host_name
 from streamydb.facade.router import Route, Router
-from streamydb.facade.sender import Sender
 from streamydb.facade.services import Services
 from streamydb.facade.traces import OpenTelemetry
 from streamydb.records.generation import FIRST, said_as
 
-__all__ = ["Gate"]
+_METHODS: Final = b"GET, HEAD, PUT, POST, DELETE"
+ALLOWED: Final = (
+    b"Authorization, Content-Type, Deadline-Ms, Idempotency-Key, If-Match, If-None-Match, "
+    b"Last-Event-ID, Prefer, Streamydb-Generation, traceparent"
+)
+"""Headers that pages of other sites may send: all that the facade understands."""
+EXPOSED: Final = (
+    b"Content-Location, ETag, Location, Preference-Applied, Retry-After, Streamydb-Expires, "
+    b"Streamydb-Generation, Streamydb-Snapshot, Streamydb-Time"
+)
+"""Headers of answers that they may read beside the plain ones."""
+_KEPT_S: Final = b"600"
+
+
+def is_preflight(method: str, headers: Headers) -> bool:
+    return method == "OPTIONS" and any(n == b"access-control-request-method" for n, _ in headers)
+
+
+def preflight(origin: str) -> Headers:
+    return [
+        *shared(origin),
+        (b"access-control-allow-methods", _METHODS),
+        (b"access-control-allow-headers", ALLOWED),
+        (b"access-control-max-age", _KEPT_S),
+    ]
+
+
+def shared(origin: str) -> Headers:
+    return [
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-expose-headers", EXPOSED),
+        (b"vary", b"Origin"),
+    ]
+
 
 _LOG: Final = logging.getLogger("streamydb.facade")
 _WRITING: Final = frozenset({"PUT", "POST", "DELETE"})
@@ -53,12 +82,7 @@ _NAME_CHARACTERS_MAX: Final = 128
 
 
 class Gate:
-    """The facade as an ASGI application.
-
-    Attributes:
-        metrics: what is counted of the requests.
-        ending: tells those who wait that the facade ends.
-    """
+    """The facade as an ASGI application."""
 
     def __init__(
         self,
@@ -68,7 +92,6 @@ class Gate:
         lifespan: Callable[[], Lifespan],
         traces: OpenTelemetry | None,
     ) -> None:
-        """Guard `router`; `lifespan` starts and stops what the endpoints use."""
         self._router = router
         self._services = services
         self._console = console
@@ -96,14 +119,14 @@ class Gate:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
-        told = _told(scope["headers"])
+        facts = _header_facts(scope["headers"])
         present = self._present()
-        sender = self._sender(told, send, present, without_body=method == "HEAD")
+        sender = self._sender(facts, send, present, without_body=method == "HEAD")
         route, began = _NOWHERE, time.perf_counter()
         try:
-            peer = self._check(scope, told, present)
-            if is_preflight(method, scope["headers"]) and self._is_guest(told.origin):
-                await _send_empty(sender, preflight(told.origin))
+            peer = self._check(scope, facts, present)
+            if is_preflight(method, scope["headers"]) and self._is_guest(facts.origin):
+                await _send_empty(sender, preflight(facts.origin))
                 return
             if scope["path"] == WHOLE:
                 _must_ask_methods(method)
@@ -134,7 +157,6 @@ class Gate:
         _LOG.info("%s %s %d %.1f ms", method, route.label, sender.status, 1000 * seconds)
 
     async def _answer(self, request: Request, route: Route, scope: Scope) -> None:
-        """Have the router answer, within a span if there are traces."""
         with request.closing:
             if self._traces is None:
                 await self._router.answer(request, route)
@@ -143,15 +165,16 @@ class Gate:
                 await self._router.answer(request, route)
                 span.set_attribute("http.response.status_code", request.sender.status)
 
-    def _sender(self, told: _Told, send: Send, present: str, *, without_body: bool) -> Sender:
-        """Return what sends the answer to a request."""
+    def _sender(
+        self, facts: _HeaderFacts, send: Send, present: str, *, without_body: bool
+    ) -> Sender:
         settings = self._settings
-        more = [(_GENERATION, said_as(present).encode()), *told.repeated()]
-        if self._is_guest(told.origin):
-            more += shared(told.origin)
+        more = [(_GENERATION, said_as(present).encode()), *facts.repeated()]
+        if self._is_guest(facts.origin):
+            more += shared(facts.origin)
         return Sender(
             send, settings.send_timeout_s, without_body=without_body, more=more,
-            accepted=accepted_codings(told.accepted),
+            accepted=accepted_codings(facts.accepted),
             compressed_from=settings.compressed_bytes_min,
         )  # fmt: skip
 
@@ -163,28 +186,24 @@ class Gate:
             return FIRST
 
     def _is_guest(self, origin: str) -> bool:
-        """Return True if a request comes from another site that the settings allow."""
         return origin in self._settings.cors_origins
 
     def _is_ours(self, host: str | None) -> bool:
-        """Return True if the settings let the facade answer for a host."""
         allowed = self._settings.allowed_hosts
         return allowed is None or host in allowed
 
     def _log_fault(self, sender: Sender, error: Exception) -> None:
-        """Log the fault of a request without the request's keys and values."""
         if sender.cut_off:
             self.metrics.slow_reader()
             _LOG.warning("a reader was cut off: it read nothing for the time allowed")
         else:
             _LOG.error("a request failed with %s", type(error).__name__)
 
-    def _check(self, scope: Scope, told: _Told, present: str) -> Peer:
-        """Refuse what no endpoint needs to see; return who sends it.
-
-        ``present``: the generation of the database.
+    def _check(self, scope: Scope, facts: _HeaderFacts, present: str) -> Peer:
+        """Refuse what no endpoint needs to see; return the sender. ``present``: the generation of
+        the database.
         """
-        if told.size > self._settings.header_bytes_max:
+        if facts.size > self._settings.header_bytes_max:
             limit = self._settings.header_bytes_max
             raise ProblemError("headers-too-large", f"Headers have at most {limit} bytes.")
         target = len(scope.get("raw_path") or b"") + len(scope["query_string"])
@@ -192,25 +211,23 @@ class Gate:
             limit = self._settings.target_bytes_max
             raise ProblemError("uri-too-long", f"Path and query have at most {limit} bytes.")
         check_query(scope["query_string"])
-        name, origin = host_name(told.host), told.origin
+        name, origin = host_name(facts.host), facts.origin
         if name is None:
             detail = "The header Host is a name or an address, and perhaps a port."
             raise ProblemError("invalid-parameter", detail, parameters=["Host"])
         foreign = not self._is_ours(name)
         if foreign and scope["path"] not in self._router.of_any_host:
             raise ProblemError("misdirected", "The request names no host of this facade.")
-        own = not origin or self._is_guest(origin) or told.host.lower() in _hosts_of(origin)
+        own = not origin or self._is_guest(origin) or facts.host.lower() in _hosts_of(origin)
         if not own:
             raise ProblemError("cross-origin", "The header Origin names another host.")
-        require_said_in(scope["query_string"], told.generation, present)
+        require_said_in(scope["query_string"], facts.generation, present)
         address = (scope.get("client") or ("unknown",))[0]
-        return Peer(address, told.generation, foreign)
+        return Peer(address, facts.generation, foreign)
 
 
-class _Told(NamedTuple):
-    """The size of a request's headers, the first host and origin, all codings that it takes, and
-    the generation that it says.
-    """
+class _HeaderFacts(NamedTuple):
+    """The facts that the gate needs of a request's headers."""
 
     size: int
     host: str
@@ -220,26 +237,24 @@ class _Told(NamedTuple):
     generation: str | None
 
     def repeated(self) -> Headers:
-        """Return the header with which an answer names its request, if that has a name."""
         if not 1 <= len(self.request) <= _NAME_CHARACTERS_MAX:
             return []
         return [(b"streamydb-request", self.request.encode("latin-1"))]
 
 
-def _told(headers: Headers) -> _Told:
-    """Look through the headers once."""
+def _header_facts(headers: Headers) -> _HeaderFacts:
     size = 0
-    found: dict[bytes, str] = {}
+    values: dict[bytes, str] = {}
     for name, value in headers:
         size += len(name) + len(value)
         if name not in _LOOKED_AT:
             continue
-        if name not in found:
-            found[name] = value.decode("latin-1")
+        if name not in values:
+            values[name] = value.decode("latin-1")
         elif name in _JOINED:
-            found[name] += "," + value.decode("latin-1")
-    host, origin, accepted, request = (found.get(name, "") for name in _LOOKED_AT[:4])
-    return _Told(size, host, origin, accepted, request, found.get(_GENERATION))
+            values[name] += "," + value.decode("latin-1")
+    host, origin, accepted, request = (values.get(name, "") for name in _LOOKED_AT[:4])
+    return _HeaderFacts(size, host, origin, accepted, request, values.get(_GENERATION))
 
 
 @lru_cache(maxsize=256)
@@ -256,11 +271,6 @@ def _hosts_of(origin: str) -> tuple[str, ...]:
 
 
 def _must_ask_methods(method: str) -> None:
-    """Refuse a method that cannot be about the server as a whole.
-
-    Raises:
-        ProblemError: method-not-allowed.
-    """
     if method != "OPTIONS":
         detail = "The target names no resource of this facade."
         raise ProblemError("method-not-allowed", detail, headers={"Allow": "OPTIONS"})
@@ -275,21 +285,16 @@ def _cut_off(route: Route) -> ProblemError:
 
 
 def _leaves_much(scope: Scope) -> bool:
-    """Return True if a body that was not read is too long to be read for the next request's
-    sake.
-    """
     much = declared_bytes(scope["headers"]) > _UNREAD_BYTES_MAX
     return much or bool(header_of(scope["headers"], b"transfer-encoding"))
 
 
 async def _send_empty(sender: Sender, headers: Headers) -> None:
-    """Send an answer without a body."""
     await sender({"type": "http.response.start", "status": 204, "headers": headers})
     await sender({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _send_problem(send: Sender, error: ProblemError, *, close: bool) -> None:
-    """Send a problem as a whole answer, the connection's last if `close`."""
     body = problem_body(error)
     shown = {
         "content-type": PROBLEM_MEDIA_TYPE,

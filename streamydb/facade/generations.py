@@ -13,8 +13,6 @@ from urllib.parse import parse_qsl
 from streamydb.facade.problems import ProblemError
 from streamydb.records.generation import FIRST, GENERATION, said, said_as
 
-__all__ = ["HEADER", "marked", "require_generation", "require_said", "require_said_in", "unmarked"]
-
 HEADER: Final = "Streamydb-Generation"
 """In requests the generation of the seqs that they name, in answers the one of the database."""
 
@@ -24,23 +22,19 @@ _BARE: Final = {"min_version", "since", "after"}
 _MARK: Final = "@"
 
 
-def marked(text: str, generation: str) -> str:
+def with_generation(text: str, generation: str) -> str:
     """Return a text with the generation after it; the first one is left out."""
     return text if generation == FIRST else f"{text}{_MARK}{generation}"
 
 
-def unmarked(text: str) -> tuple[str, str]:
+def split_generation(text: str) -> tuple[str, str]:
     """Return a text, and the generation after it."""
     bare, _, generation = text.partition(_MARK)
     return bare, generation
 
 
 def require_generation(found: str, present: str) -> None:
-    """Refuse what is of another generation than the present one.
-
-    Raises:
-        ProblemError: other-generation.
-    """
+    """Refuse what is of another generation. Raises ProblemError: other-generation."""
     if found != present:
         raise ProblemError(
             "other-generation",
@@ -54,13 +48,9 @@ def require_generation(found: str, present: str) -> None:
 def require_said(header: str | None, present: str, seq: int | None) -> None:
     """Refuse a seq from where on to read, if nothing says that it is of the present generation.
 
-    Args:
-        header: the generation that the request says, if it does; it is the present one then.
-        present: the database's generation.
-        seq: the seq; None or 0: the request has none.
-
-    Raises:
-        ProblemError: other-generation.
+    ``header``: the present generation, if the request says it. Without a seq (None, 0) nothing is
+    refused.
+    Raises ProblemError: other-generation.
     """
     if header is None and seq:
         require_generation(FIRST, present)
@@ -68,9 +58,7 @@ def require_said(header: str | None, present: str, seq: int | None) -> None:
 
 def require_said_in(query: bytes, header: str | None, present: str) -> None:
     """Require the same of the parameters of a query.
-
-    Raises:
-        ProblemError: other-generation; invalid-parameter, if the header says no generation.
+    Raises ProblemError: other-generation; invalid-parameter, if the header says no generation.
     """
     if header is not None:
         if not GENERATION.fullmatch(header):

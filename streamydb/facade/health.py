@@ -18,13 +18,10 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from streamydb.errors import StreamyError
-from streamydb.facade.feed_ports import ChangeSource
-from streamydb.facade.looks import Looks
-from streamydb.facade.ports import ReadModel, Resolved, TransactionLog
+from streamydb.facade.ports import ChangeSource, ModelPosition, ReadModel, TransactionLog
 from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.waiting import SingleFlight
 from streamydb.local.folder import PipelineStatus
-
-__all__ = ["Health", "HealthMonitor", "Kind"]
 
 Kind: TypeAlias = Literal["reads", "strong", "writes", "changes"]
 
@@ -68,11 +65,10 @@ class Health(msgspec.Struct, kw_only=True):
         )
 
     def serves(self, kind: Kind) -> bool:
-        """Return True if requests of a kind can be served."""
         return bool(getattr(self, kind))
 
 
-class _Look(NamedTuple):
+class _LogFindings(NamedTuple):
     """The finding of a look at the log.
 
     Attributes:
@@ -89,16 +85,7 @@ class _Look(NamedTuple):
 
 
 class HealthMonitor:
-    """Looks at the parts of a facade when somebody asks; one look at a time.
-
-    Args:
-        model: what is read.
-        log: what is written.
-        changes: the change feed.
-        settings: say how long a verdict is waited for.
-        passed: whether strong reads no longer wait for the log; see `Reader.passed`.
-        pipeline: what the pipeline says of itself, if that is to be seen here.
-    """
+    """Looks at the parts of a facade when somebody asks; one look at a time."""
 
     def __init__(
         self,
@@ -109,15 +96,14 @@ class HealthMonitor:
         passed: Callable[[], bool],
         pipeline: Callable[[], PipelineStatus] | None = None,
     ) -> None:
-        """Know nothing yet."""
         self._model = model
         self._log = log
-        self._ends = Looks(log.ends)
+        self._ends = SingleFlight(log.ends)
         self._changes = changes
         self._pipeline = pipeline
         self._passed = passed
         self._late_s = settings.verdict_timeout_s / 2
-        self._found = _Look(None, 0.0, 0.0, None)
+        self._found = _LogFindings(None, 0.0, 0.0, None)
         self._whole_ms: float | None = None
         self._began_s = 0.0
         self._look: asyncio.Task[None] | None = None
@@ -125,15 +111,15 @@ class HealthMonitor:
     async def report(self) -> Health:
         """Return what can be served now, or could a second ago."""
         await self._refresh()
-        latest, found = self._latest(), self._found
+        latest, findings = self._latest(), self._found
         unread = None if latest else "the read model cannot be read"
         away, stopped, waits = self._log_fault(), self._pipeline_fault(), None
-        late = found.undecided_s > self._late_s
-        behind = found.unseen_s > self._late_s
+        late = findings.undecided_s > self._late_s
+        behind = findings.unseen_s > self._late_s
         if late:
-            waits = f"records have waited {found.undecided_s:.0f} s for the pipeline"
+            waits = f"records have waited {findings.undecided_s:.0f} s for the pipeline"
         elif behind:
-            waits = f"the read model is {found.unseen_s:.0f} s behind the pipeline"
+            waits = f"the read model is {findings.unseen_s:.0f} s behind the pipeline"
         hidden = not latest or latest.seq < self._log.decided().seq or not self._passed()
         feed = self._changes.fault() or self._changes.streams.fault()
         why = [fault for fault in (unread, away, stopped, waits, feed) if fault]
@@ -146,7 +132,7 @@ class HealthMonitor:
             seq=latest.seq if latest else None,
             ts_ms=latest.ts_ms if latest else None,
             age_s=self._age_s(latest) if latest else None,
-            waiting_s=None if away else round(found.undecided_s, 3),
+            waiting_s=None if away else round(findings.undecided_s, 3),
             why=list(dict.fromkeys(why)),
         )
 
@@ -184,16 +170,15 @@ class HealthMonitor:
         except StreamyError:
             self._found = self._found._replace(fault=_SILENT, status=status)
             return
-        self._found = _Look(None, unseen_s, undecided_s, status)
+        self._found = _LogFindings(None, unseen_s, undecided_s, status)
         self._whole_ms = self._log.time_ms() - 1000 * unseen_s
 
     def _status(self) -> PipelineStatus | None:
-        """Return the pipeline's status, if it ever wrote one here."""
         try:
-            said = None if self._pipeline is None else self._pipeline()
+            status = None if self._pipeline is None else self._pipeline()
         except OSError:
             return None
-        return said if said is not None and said.updated_ms is not None else None
+        return status if status is not None and status.updated_ms is not None else None
 
     async def _oldest_s(
         self, places: Mapping[int, int], ends: Mapping[int, int], before_ms: int
@@ -205,25 +190,22 @@ class HealthMonitor:
         waiting = {number: at for number, at in places.items() if at < ends[number]}
         if not waiting:
             return 0.0
-        found = (await self._log.next_records(waiting)).values()
-        oldest_ms = min((each.ts_ms for each in found if each.found), default=None)
+        records = (await self._log.next_records(waiting)).values()
+        oldest_ms = min((each.ts_ms for each in records if each.found), default=None)
         if oldest_ms is None:
             return 0.0
         return max(0, self._log.time_ms() - max(oldest_ms, before_ms)) / 1000
 
-    def _latest(self) -> Resolved | None:
-        """Return how far the read model is; None if it cannot be read."""
+    def _latest(self) -> ModelPosition | None:
         try:
             return self._model.latest()
         except StreamyError:
             return None
 
     def _looking(self) -> bool:
-        """Return True while a look is under way."""
         return self._look is not None and not self._look.done()
 
     def _log_fault(self) -> str | None:
-        """Return why the log cannot be used."""
         silent = self._looking() and time.monotonic() - self._began_s > _SILENT_S
         return self._log.fault() or (_SILENT if silent else self._found.fault)
 
@@ -232,14 +214,14 @@ class HealthMonitor:
 
         A result that is newer than the status is of a pipeline elsewhere, which leads now.
         """
-        said = self._found.status
-        if said is None or said.state == "running":
+        status = self._found.status
+        if status is None or status.state == "running":
             return None
-        if self._log.decided().ts_ms > (said.updated_ms or 0) + _MOMENT_MS:
+        if self._log.decided().ts_ms > (status.updated_ms or 0) + _MOMENT_MS:
             return None
-        return f"the pipeline is {said.state}"
+        return f"the pipeline is {status.state}"
 
-    def _age_s(self, latest: Resolved) -> float:
+    def _age_s(self, latest: ModelPosition) -> float:
         """Return how old the state is at most that reads show.
 
         Under load a look takes seconds. Until it ends, nobody knows whether reads show all by now.

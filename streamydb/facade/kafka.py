@@ -4,31 +4,147 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Final
 
 from streamydb.facade.clocks import Clocks, LogClock
-from streamydb.facade.commit_columns import hash_of
-from streamydb.facade.kafka_results import FollowedResults
 from streamydb.facade.kafka_search import search_result
-from streamydb.facade.looks import Looks
-from streamydb.facade.ports import Decided, FollowedModel, LogPosition, Missing
-from streamydb.facade.result_batch import batch_of
+from streamydb.facade.ports import FollowedModel, LogPosition, NoResult, ResultsEnd
+from streamydb.facade.result_batch import ResultBatch, batch_of, count_in, hash_of, newest_in
+from streamydb.facade.results import ResultIndex
 from streamydb.facade.settings import FacadeSettings
-from streamydb.facade.threads import run_in
+from streamydb.facade.waiting import SingleFlight, run_in
 from streamydb.kafka.appends import Appended, AppendError, AppendUnknownError
+from streamydb.kafka.clients import FOLLOWING, reader
 from streamydb.kafka.columns import RecordColumns
+from streamydb.kafka.creation import changes_begun
 from streamydb.kafka.ends import TopicEnds
 from streamydb.kafka.errors import KafkaUnavailableError, LogFaultError
+from streamydb.kafka.follower import TopicFollower
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.next_records import NextRecord, NextRecords
 from streamydb.kafka.producer import Producer
+from streamydb.kafka.receiving import spans
+from streamydb.read_model.errors import StoreMismatchError
 from streamydb.records import Result
 from streamydb.settings import Settings
 
-__all__ = ["KafkaLog"]
+# The newest results are read at the start: clients that were cut off ask for them first.
+_PRELOAD: Final = 10_000
+_LOG: Final = logging.getLogger(__name__)
+
+
+class FollowedResults:
+    """Follows the results topic.
+
+    Attributes:
+        index: the results that were seen lately.
+        newest: the largest seq that was seen; the index takes in a batch later.
+        starts: the offsets from which on results are followed; empty until they are found.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        facade: FacadeSettings,
+        clock: LogClock,
+        model: FollowedModel | None,
+    ) -> None:
+        self.index = ResultIndex(facade.results_bytes_max)
+        self.newest = 0
+        self.starts: dict[int, int] = {}
+        self._settings = settings
+        self._topic = TopicNames(settings.database).results
+        self._clock = clock
+        self._model = model
+        self._tail: TopicFollower[ResultBatch] | None = None
+        self._skipped = 0
+
+    def find_starts(self) -> None:
+        """Find the offsets from which on the results are followed; waits for Kafka.
+
+        Raises:
+            KafkaUnavailableError: Kafka does not answer, or the database does not exist.
+            StoreMismatchError: what is read is of an earlier database.
+            TopicsError: Kafka does not tell whether it is.
+        """
+        consumer = reader(self._settings.client_config(), FOLLOWING)
+        try:
+            kept_spans = spans(consumer, self._topic)
+        finally:
+            consumer.close()
+        if self._model is not None:
+            self._must_be_present(self._model)
+        self.starts = {n: max(low, high - _PRELOAD) for n, (low, high) in kept_spans.items()}
+
+    def _must_be_present(self, model: FollowedModel) -> None:
+        """Refuse a read model that has followed changes which are not the database's any more.
+
+        Its seqs would be taken for those of the present database, and be shown as the present.
+        """
+        followed = model.progress().topic_id
+        database = self._settings.database
+        present = changes_begun(self._settings.client_config(), database)
+        if followed and followed not in present:
+            raise StoreMismatchError(
+                f"the read model in {model.folder} has followed {TopicNames(database).changes} "
+                f"with Kafka's id {followed}; now that topic has the id {', '.join(present)}, so "
+                "the database was made anew. Stop its follower, delete the folder, and start both "
+                "again"
+            )
+
+    def start(self) -> None:
+        """Follow the results from the starts on; call it in the event loop."""
+        self._tail = TopicFollower(
+            self._settings, self._topic, self.starts, self._batch, self.index.take
+        )
+
+    def close(self) -> None:
+        """End, and wait for the end; not to be called in the event loop."""
+        if self._tail is not None:
+            self._tail.close()
+
+    def fault(self) -> str | None:
+        return "not started" if self._tail is None else self._tail.fault
+
+    def partitions(self) -> tuple[int, ...]:
+        return () if self._tail is None else self._tail.partitions()
+
+    async def passed(self, ends: Mapping[int, int]) -> None:
+        """Wait until `newest` is of all results before the ends; call it in the event loop.
+        Raises LogFaultError: nothing is read, any more or now.
+        """
+        if self._tail is None:
+            raise LogFaultError("not started")
+        await self._tail.passed(ends)
+
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        skipped = {("unreadable", ""): self._skipped} if self._skipped else {}
+        return {**self.index.counts, **skipped}
+
+    def _batch(self, records: RecordColumns) -> ResultBatch:
+        """Return the results in records. Raises RecordError: this release cannot read one."""
+        batch = batch_of(records)
+        self._count_skipped(len(records), batch)
+        if batch:
+            seq, ts_ms = newest_in(batch)
+            self.newest = max(self.newest, seq)
+            self._clock.decided(ts_ms)
+        return batch
+
+    def _count_skipped(self, count: int, batch: ResultBatch) -> None:
+        """Count what is no result; tell of it once."""
+        skipped = count - count_in(batch)
+        if skipped and not self._skipped:
+            _LOG.warning(
+                "%s has records that are no results, they are passed over: does something else "
+                "write to it?", self._topic,
+            )  # fmt: skip
+        self._skipped += skipped
+
 
 _TRIED_S: Final = 30.0
 _CLOSE_S: Final = 10.0
@@ -36,18 +152,11 @@ _THREADS: Final = 6
 
 
 class KafkaLog:
-    """A database's log and results on Kafka.
-
-    Args:
-        settings: the database and the connection.
-        facade: the facade's limits.
-        model: what is read beside it; one of an earlier database of that name is refused.
-    """
+    """A database's log and results on Kafka; refuses the `model` of an earlier database."""
 
     def __init__(
         self, settings: Settings, facade: FacadeSettings, model: FollowedModel | None = None
     ) -> None:
-        """Connect at `start`."""
         self._settings = settings
         self._names = TopicNames(settings.database)
         self._clock = LogClock()
@@ -57,7 +166,7 @@ class KafkaLog:
         self._next = NextRecords(settings, self._names.transactions)
         self._producer: Producer | None = None
         self._ends: TopicEnds | None = None
-        self._published = Looks(self._look_at_published)
+        self._published = SingleFlight(self._look_at_published)
 
     async def start(self) -> None:
         """Connect and follow the results, the last ones before now included.
@@ -78,9 +187,7 @@ class KafkaLog:
 
     def check(self) -> None:
         """Try whether Kafka answers and has the database; `start` then does not ask again.
-
-        Raises:
-            StreamyError: as `start`, and without a server around it.
+        Raises StreamyError: as `start`, and without a server around it.
         """
         self._results.find_starts()
 
@@ -92,7 +199,6 @@ class KafkaLog:
                 ending.push_async_callback(run_in, self._executor, part.close)
 
     async def _end(self) -> None:
-        """End the producer, then the threads."""
         if self._producer is not None:
             with suppress(AppendError):
                 await run_in(self._executor, self._producer.close, _CLOSE_S)
@@ -136,65 +242,48 @@ class KafkaLog:
         return await future
 
     async def result(self, txn_id: str, position: LogPosition) -> Result:  # noqa: ARG002 - the port
-        """Wait for a result; see `TransactionLog`."""
         return await self._results.index.wait(position)
 
     def time_ms(self) -> int:
-        """Return the log's time; see `TransactionLog`."""
         return self._clock.now_ms()
 
     def clocks(self) -> Clocks:
-        """Return what the clocks say; see `TransactionLog`."""
         return self._clock.clocks()
 
     def recent(self, txn_id: str, position: LogPosition | None) -> Result | None:
-        """Return a result that was seen lately; see `TransactionLog`."""
         index = self._results.index
         return index.of(txn_id) if position is None else index.at(position)
 
-    async def search(self, txn_id: str, position: LogPosition | None) -> Result | Missing:
-        """Search the results topic; see `TransactionLog`."""
+    async def search(self, txn_id: str, position: LogPosition | None) -> Result | NoResult:
         return await run_in(self._executor, search_result, self._settings, txn_id, position)
 
     async def published(self) -> int:
-        """Look how far the results go; see `TransactionLog`."""
         self._check_fault()
         await self._results.passed(await self._published.look())
         return self._results.newest
 
     async def ends(self) -> Mapping[int, int]:
-        """Look at the ends of the log; see `TransactionLog`."""
         self._check_fault()
         return await run_in(self._looks, self._look, self._names.transactions)
 
     async def next_records(self, places: Mapping[int, int]) -> Mapping[int, NextRecord]:
-        """Look for the records that come next; see `TransactionLog`."""
         self._check_fault()
         return await run_in(self._executor, self._next.find, places)
 
-    def decided(self) -> Decided:
-        """Return how far the results go that were seen; see `TransactionLog`."""
+    def decided(self) -> ResultsEnd:
         return self._results.index.decided()
 
     def fault(self) -> str | None:
-        """Return what is wrong with the connection."""
         return self._results.fault()
 
     def counts(self) -> Mapping[tuple[str, str], int]:
-        """Return how many results were seen; see `TransactionLog`."""
         return self._results.counts()
 
     def _check_fault(self) -> None:
-        """Refuse to go on with a fault.
-
-        Raises:
-            LogFaultError: there is one.
-        """
         if (fault := self.fault()) is not None:
             raise LogFaultError(fault)
 
     async def _look_at_published(self) -> dict[int, int]:
-        """The ends of the results."""
         known = self._results.partitions()
         return await run_in(self._looks, self._look, self._names.results, known)
 
@@ -208,7 +297,6 @@ class KafkaLog:
 def _settle(
     future: asyncio.Future[LogPosition], appended: Appended | None, error: AppendError | None
 ) -> None:
-    """Tell a waiting request the position of its record, or that it is not known."""
     if future.done():
         return
     if appended is not None:

@@ -12,12 +12,11 @@ from typing import Final
 
 from streamydb.errors import RecordError, StreamyError
 from streamydb.facade.feed import Merger
-from streamydb.facade.feed_ports import ChangeBatch
 from streamydb.facade.kafka_streams import KafkaStreams
-from streamydb.facade.ports import FollowedModel
+from streamydb.facade.ports import ChangeBatch, FollowedModel
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
-from streamydb.facade.threads import ThreadsEndedError, run_in
+from streamydb.facade.waiting import ThreadsEndedError, run_in
 from streamydb.kafka.changes import GONE, HOPELESS, PARTITIONS_CHECK_S
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
 from streamydb.kafka.errors import KafkaException
@@ -36,8 +35,6 @@ from streamydb.kafka.strangers import ChangeRecords
 from streamydb.read_model.progress import PartitionProgress
 from streamydb.records import Resolved
 from streamydb.settings import Settings
-
-__all__ = ["ChangeReader", "KafkaChanges"]
 
 _POLL_S: Final = 0.25
 _BATCH: Final = 2_000
@@ -68,18 +65,12 @@ class ChangeReader:
         followed: Mapping[int, PartitionProgress] | None = None,
         newest: int = 0,
     ) -> None:
-        """Connect.
+        """Connect, to read the changes after seq `since`, whose commit timestamp is `ts_ms` if that
+        is known.
 
-        Args:
-            settings: the database and the connection.
-            since: the changes after this seq are read.
-            ts_ms: its commit timestamp, if that is known.
-            followed: how far a read model has read.
-            newest: the largest seq of what it has met there, resolved or not.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not answer.
-            ProblemError: snapshot-gone: Kafka has deleted some of the changes.
+        ``followed``: how far a read model has read. ``newest``: the largest seq that it met there.
+        Raises KafkaUnavailableError: Kafka does not answer; ProblemError: snapshot-gone: Kafka has
+        deleted some of the changes.
         """
         topic = TopicNames(settings.database).changes
         self._topic = topic
@@ -93,7 +84,7 @@ class ChangeReader:
         try:
             kept = spans(self._consumer, topic)
             self._lows = {number: low for number, (low, _) in kept.items()}
-            self._trimmed = _trimmed(self._lows, followed or {}, since, newest)
+            self._trimmed = _trimmed_partitions(self._lows, followed or {}, since, newest)
             starts = self._lows
             if ts_ms is not None:
                 later = offsets_at(self._consumer, topic, ts_ms - CLOCK_SKEW_MS)
@@ -108,11 +99,9 @@ class ChangeReader:
 
     def poll(self) -> list[ChangeBatch]:
         """Return the batches that have become complete; waits for a moment if there are none.
-
-        Raises:
-            ProblemError: snapshot-gone: Kafka has deleted some of the changes; log-unavailable:
-                they cannot be read, or lie in partitions that nobody here reads.
-            RecordError: a change is of a release that this one cannot read.
+        Raises ProblemError: snapshot-gone: Kafka has deleted some of the changes; log-unavailable:
+        they cannot be read, or lie in partitions that nobody here reads; RecordError: a change is
+        of a release that this one cannot read.
         """
         with self._lock:
             if self._closed:
@@ -124,7 +113,7 @@ class ChangeReader:
                 number = message.partition()
                 error = message.error()
                 if error is not None and error.code() in GONE:
-                    raise _gone()
+                    raise _snapshot_gone()
                 if error is not None and error.code() in HOPELESS:
                     raise ProblemError(
                         "log-unavailable", f"The changes cannot be read: {error.name()}."
@@ -154,9 +143,7 @@ class ChangeReader:
 
     def _begins_late(self, number: int, resolved: int) -> bool:
         """Return True if what is resolved shows that a partition must be read from the beginning.
-
-        Raises:
-            ProblemError: the beginning is not there any more.
+        Raises ProblemError: the beginning is not there any more.
         """
         if resolved <= self._since:
             if number in self._unsure or resolved > self._first[number]:
@@ -165,7 +152,7 @@ class ChangeReader:
             return False
         if number not in self._unsure:
             if number in self._trimmed:
-                raise _gone()
+                raise _snapshot_gone()
             return False
         self._unsure.discard(number)
         del self._first[number]
@@ -173,11 +160,7 @@ class ChangeReader:
         return True
 
     def _check_partitions(self) -> None:
-        """Look now and then whether the topic has grown: then changes lie where nobody reads.
-
-        Raises:
-            ProblemError: log-unavailable: it has.
-        """
+        """Refuse to go on when the topic has grown: then changes lie where nobody reads."""
         now_s = time.monotonic()
         if now_s - self._counted_s < PARTITIONS_CHECK_S:
             return
@@ -200,7 +183,7 @@ class ChangeReader:
                 self._paused.discard(number)
 
 
-def _trimmed(
+def _trimmed_partitions(
     lows: Mapping[int, int], followed: Mapping[int, PartitionProgress], since: int, newest: int
 ) -> set[int]:
     """The partitions of which changes after a seq may have been deleted.
@@ -214,13 +197,13 @@ def _trimmed(
     for number, low in lows.items():
         part = followed.get(number, PartitionProgress())
         if part.resolved.seq > since and part.position <= low:
-            raise _gone()
+            raise _snapshot_gone()
         if low > 0 and (part.position < low or max(part.resolved.seq, newest) > since):
             found.add(number)
     return found
 
 
-def _gone() -> ProblemError:
+def _snapshot_gone() -> ProblemError:
     detail = (
         "Kafka has deleted some of the changes after this seq (retention.ms): read the present "
         "state, and follow the changes after its seq."
@@ -229,16 +212,9 @@ def _gone() -> ProblemError:
 
 
 class KafkaChanges:
-    """A database's changes on Kafka.
-
-    Args:
-        settings: the database and the connection.
-        facade: the facade's limits.
-        model: tells the commit timestamps of seqs, and how far it has read the changes.
-    """
+    """A database's changes on Kafka; `model` knows the commit timestamps of seqs."""
 
     def __init__(self, settings: Settings, facade: FacadeSettings, model: FollowedModel) -> None:
-        """Connect at `start`."""
         self._settings = settings
         self._model = model
         self._executor = ThreadPoolExecutor(facade.catch_ups_max + 2, "streamydb-changes")
@@ -246,7 +222,6 @@ class KafkaChanges:
         self.streams = KafkaStreams(settings, facade)
 
     async def start(self, publish: Callable[[ChangeBatch], None]) -> int:
-        """Publish the changes after the state of the read model; see `ChangeSource`."""
         followed = self._model.progress().parts
         latest = self._model.latest()
         known = latest.ts_ms if latest.seq else None
@@ -255,7 +230,6 @@ class KafkaChanges:
         return latest.seq
 
     async def stop(self) -> None:
-        """End; see `ChangeSource`."""
         if self._publishing is not None:
             self._publishing.cancel()
             await asyncio.wait([self._publishing])
@@ -263,7 +237,6 @@ class KafkaChanges:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def history(self, since: int) -> AsyncGenerator[ChangeBatch, None]:
-        """Yield the batches after a seq; see `ChangeSource`."""
         followed = self._model.progress().parts
         reader = await run_in(self._executor, self._reader, since, self._time_of(since), followed)
         try:
@@ -274,7 +247,6 @@ class KafkaChanges:
             await asyncio.shield(run_in(self._executor, reader.close))
 
     def fault(self) -> str | None:
-        """Return what ended the publishing."""
         task = self._publishing
         if task is None or not task.done() or task.cancelled():
             return None
@@ -290,7 +262,6 @@ class KafkaChanges:
     def _reader(
         self, since: int, ts_ms: int | None, followed: Mapping[int, PartitionProgress]
     ) -> ChangeReader:
-        """Begin to read the changes after a seq."""
         newest = self._model.newest()  # asked after what was followed, so that it is of no less
         return ChangeReader(self._settings, since, ts_ms, followed, newest)
 
@@ -305,7 +276,6 @@ class KafkaChanges:
                 await asyncio.shield(run_in(self._executor, reader.close))
 
     def _time_of(self, since: int) -> int | None:
-        """The commit timestamp of a seq, if the read model still has it."""
         if since < 1:
             return None
         try:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from streamydb.errors import ID_REUSED, RecordError
 from streamydb.facade.payloads import time_of_id
-from streamydb.facade.ports import LogPosition, Missing
+from streamydb.facade.ports import LogPosition, NoResult
 from streamydb.facade.result_batch import position_of, result_in
 from streamydb.facade.results import REFUSED_COPIES
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
@@ -21,8 +21,6 @@ from streamydb.kafka.names import TopicNames
 from streamydb.kafka.receiving import SpanReader, assign, at_end, offsets_at, spans
 from streamydb.records import Result
 from streamydb.settings import Settings
-
-__all__ = ["search_result"]
 
 SEARCH_S: Final = 8.0
 """How long results are searched for one transaction."""
@@ -36,7 +34,7 @@ _Span = tuple[int, int]
 
 def search_result(
     settings: Settings, txn_id: str, position: LogPosition | None
-) -> Result | Missing:
+) -> Result | NoResult:
     """Search the results from when the transaction was appended; waits for Kafka.
 
     That time is the record's if its position is known, else what a UUID of version 7 says; that is
@@ -62,7 +60,6 @@ def search_result(
 
 
 def _appended_ms(consumer: Any, topic: str, position: LogPosition | None) -> int | None:
-    """Return when the record at a position was appended; None if there is none."""
     if position is None:
         return None
     low, high = spans(consumer, topic).get(position.partition, (0, 0))
@@ -79,8 +76,6 @@ def _appended_ms(consumer: Any, topic: str, position: LogPosition | None) -> int
 
 
 class _Search:
-    """One search: what is looked for, and how far it has come."""
-
     def __init__(
         self, consumer: Any, topic: str, txn_id: str, position: LogPosition | None
     ) -> None:
@@ -93,7 +88,7 @@ class _Search:
         self._firsts_ms: dict[int, int] = {}  # of the stretch that is being read, by partition
         self._since_ms: dict[int, int] = {}  # all of a partition that came since was looked at
 
-    def run(self, since_ms: int | None) -> Result | Missing:
+    def run(self, since_ms: int | None) -> Result | NoResult:
         """Read on from a time to the ends as they are now, then back from there."""
         kept = spans(self._consumer, self._topic)
         places = {number: high for number, (_, high) in kept.items()}
@@ -116,12 +111,10 @@ class _Search:
         if self._refused is not None and (complete or self._refused.code == ID_REUSED):
             return self._refused
         unread = [n for n, (low, _) in kept.items() if places[n] > low]
-        return Missing(complete, None if complete else self._looked_at_since(unread))
+        return NoResult(complete, None if complete else self._looked_at_since(unread))
 
     def _looked_at_since(self, unread: list[int]) -> int | None:
-        """The time since when all results were looked at,
-        in spite of partitions with older ones.
-        """
+        """Return the time since when all results were looked at; None: nobody knows."""
         known = [self._since_ms[n] for n in unread if n in self._since_ms]
         return max(known) if known and len(known) == len(unread) else None
 
@@ -129,7 +122,6 @@ class _Search:
         return time.monotonic() < self._deadline
 
     def _read(self, wanted: Mapping[int, _Span]) -> Result | None:
-        """Read the records between offsets, until it is found or the time is up."""
         self._firsts_ms = {}
         for message in SpanReader(self._consumer, self._topic, wanted).records(self._has_time):
             self._firsts_ms.setdefault(message.partition(), message.timestamp()[1])
@@ -139,22 +131,17 @@ class _Search:
         return None
 
     def _looked_at(self, message: Any) -> Result | None:
-        """The result in a record, if it ends the search."""
         if message.key() != self._key:
             return None
-        result = _wanted(message, self._position)
+        result = _result_at(message, self._position)
         if result is not None and self._position is None and result.code in REFUSED_COPIES:
             self._refused = self._refused or result
             return None
         return result
 
 
-def _wanted(message: Any, position: LogPosition | None) -> Result | None:
-    """The result in a record, if it is of this position.
-
-    Raises:
-        LogFaultError: it is a result that this release cannot read.
-    """
+def _result_at(message: Any, position: LogPosition | None) -> Result | None:
+    """Return the result in a record if it is of this position. Raises LogFaultError."""
     try:
         result = result_in(message.value() or b"")
     except RecordError as error:

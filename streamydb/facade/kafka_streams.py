@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Final
 
-from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSpan
+from streamydb.facade.ports import PageBounds, StreamRow, StreamSpan
 from streamydb.facade.settings import FacadeSettings
-from streamydb.facade.threads import run_in
+from streamydb.facade.waiting import run_in
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
 from streamydb.kafka.columns import Record
 from streamydb.kafka.follower import TopicFollower
@@ -20,21 +20,13 @@ from streamydb.kafka.strangers import Strangers
 from streamydb.records.emission import is_strange_emission, place_of
 from streamydb.settings import Settings
 
-__all__ = ["KafkaStreams"]
-
 _POLL_S: Final = 0.25
 
 
 class KafkaStreams:
-    """A database's streams on Kafka; see `StreamSource`.
-
-    Args:
-        settings: the database and the connection.
-        facade: the facade's limits.
-    """
+    """A database's streams on Kafka; see `StreamSource`."""
 
     def __init__(self, settings: Settings, facade: FacadeSettings) -> None:
-        """Connect at `start`."""
         self._settings = settings
         self._topic = TopicNames(settings.database).streams
         self._strangers = Strangers(self._topic)
@@ -42,7 +34,6 @@ class KafkaStreams:
         self._tail: TopicFollower[list[StreamRow]] | None = None
 
     async def start(self, publish: Callable[[Sequence[StreamRow]], None]) -> Mapping[int, int]:
-        """Publish the records from now on; see `StreamSource`."""
         if self._tail is not None:
             await run_in(self._executor, self._tail.close)
             self._tail = None
@@ -53,19 +44,15 @@ class KafkaStreams:
         return ends
 
     async def stop(self) -> None:
-        """End."""
         if self._tail is not None:
             await run_in(self._executor, self._tail.close)
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def offset_after(self, partition: int, seq: int, ts_ms: int, patience_s: float) -> int:
-        """Return an offset from which on all records after a seq come; some earlier ones may come,
-        too.
-        """
+        """Return an offset from which on all records after a seq come, perhaps earlier ones too."""
         return await run_in(self._executor, self._offset_after, partition, seq, ts_ms, patience_s)
 
     async def history(self, wanted: StreamSpan, bounds: PageBounds) -> tuple[list[StreamRow], int]:
-        """Read a stream's records from the topic, as far as time and bounds allow."""
         return await run_in(self._executor, self._read, wanted, bounds)
 
     def fault(self) -> str | None:
@@ -73,13 +60,12 @@ class KafkaStreams:
         return None if self._tail is None else self._tail.obstacle()
 
     def failed(self) -> bool:
-        """Return True if its thread has ended."""
         return self._tail is None or self._tail.failed()
 
     def _ends(self) -> dict[int, int]:
         with closing(reader(self._settings.client_config(), FOLLOWING)) as consumer:
-            found = spans(consumer, self._topic)
-            return {number: high for number, (_, high) in found.items()}
+            kept_spans = spans(consumer, self._topic)
+            return {number: high for number, (_, high) in kept_spans.items()}
 
     def _offset_after(self, partition: int, seq: int, ts_ms: int, patience_s: float) -> int:
         """The place of the commit timestamp, if a record there shows that clocks were sane.
@@ -104,31 +90,31 @@ class KafkaStreams:
                     return low
             return low
 
-    def _read(self, wanted: StreamSpan, bounds: PageBounds) -> tuple[list[StreamRow], int]:
+    def _read(self, span: StreamSpan, bounds: PageBounds) -> tuple[list[StreamRow], int]:
         with closing(reader(self._settings.client_config(), FOLLOWING, eof=True)) as consumer:
-            low, _ = spans(consumer, self._topic)[wanted.partition]
-            begin, after = max(wanted.begin, low), wanted.after
+            low, _ = spans(consumer, self._topic)[span.partition]
+            begin, after = max(span.begin, low), span.after
             until = time.monotonic() + bounds.patience_s
-            reading = SpanReader(consumer, self._topic, {wanted.partition: (begin, wanted.end)})
-            found: list[StreamRow] = []
+            reading = SpanReader(consumer, self._topic, {span.partition: (begin, span.end)})
+            rows: list[StreamRow] = []
             size = 0
             for row in self._rows(reading.records(lambda: time.monotonic() < until)):
-                if row.key != wanted.stream:
+                if row.key != span.stream:
                     continue
                 place = place_of(row.value)
                 if place <= after:  # again, after a crash of the pipeline
                     continue
                 size += len(row.value)
-                if found and (len(found) >= bounds.records_max or size > bounds.bytes_max):
-                    return found, row.offset
-                found.append(row)
+                if rows and (len(rows) >= bounds.records_max or size > bounds.bytes_max):
+                    return rows, row.offset
+                rows.append(row)
                 after = place
-            return found, min(reading.positions[wanted.partition], wanted.end)
+            return rows, min(reading.positions[span.partition], span.end)
 
     def _rows(self, records: Iterable[Record]) -> Iterator[StreamRow]:
-        for found in records:
-            value = found.value() or b""
+        for record in records:
+            value = record.value() or b""
             if is_strange_emission(value):
-                self._strangers.pass_over(found.partition(), found.offset())
+                self._strangers.pass_over(record.partition(), record.offset())
             else:
-                yield StreamRow(found.partition(), found.offset(), found.key() or b"", value)
+                yield StreamRow(record.partition(), record.offset(), record.key() or b"", value)

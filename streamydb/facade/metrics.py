@@ -11,8 +11,6 @@ from prometheus_client.core import CounterMetricFamily
 
 from streamydb.errors import ABORTED_CODES, REJECTED_CODES, StreamyError
 
-__all__ = ["METRICS_MEDIA_TYPE", "FacadeMetrics"]
-
 METRICS_MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS"})
 _BUCKETS: Final = (0.005, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30)
@@ -30,12 +28,10 @@ class _Results:
     """Results by status and code, counted elsewhere."""
 
     def __init__(self, text: str, value: Callable[[], Mapping[tuple[str, str], int]]) -> None:
-        """Show what `value` returns."""
         self._text = text
         self._value = value
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """Yield the counters, as the registry asks."""
         family = CounterMetricFamily(
             "streamydb_facade_results", self._text, labels=("status", "code")
         )
@@ -48,7 +44,6 @@ class FacadeMetrics:
     """The metrics of one facade, in a registry of its own."""
 
     def __init__(self) -> None:
-        """Begin at zero."""
         self.registry = CollectorRegistry()
         self._of: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._requests = self._counter("requests", "Requests", "method", "route", "status")
@@ -64,19 +59,17 @@ class FacadeMetrics:
         )
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count an answered request."""
-        found = self._of.get((method, route, status))
-        if found is None:
-            shown = method if method in _METHODS else "OTHER"
-            count = self._requests.labels(shown, route, str(status))
-            found = count, self._seconds.labels(shown, route)
-            if shown == method:  # else there would be no end of them
-                self._of[method, route, status] = found
-        found[0].inc()
-        found[1].observe(seconds)
+        counters = self._of.get((method, route, status))
+        if counters is None:
+            label = method if method in _METHODS else "OTHER"
+            count = self._requests.labels(label, route, str(status))
+            counters = count, self._seconds.labels(label, route)
+            if label == method:  # else there would be no end of them
+                self._of[method, route, status] = counters
+        counters[0].inc()
+        counters[1].observe(seconds)
 
     def problem(self, slug: str) -> None:
-        """Count a failed request."""
         self._problems.labels(slug).inc()
 
     def verdict(self, status: str) -> None:
@@ -84,7 +77,6 @@ class FacadeMetrics:
         self._verdicts.labels(status).inc()
 
     def slow_reader(self) -> None:
-        """Count a reader that was cut off."""
         self._cut_off.inc()
 
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
@@ -104,7 +96,6 @@ class FacadeMetrics:
         self.registry.register(_Results(text, value))
 
     def render(self) -> bytes:
-        """Return the metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

@@ -12,15 +12,12 @@ import msgspec
 
 from streamydb import __version__
 from streamydb.facade.conditions import FIELD
-from streamydb.facade.endpoint import Endpoint, Shown
-from streamydb.facade.openapi_schemas import named_schemas
-from streamydb.facade.openapi_types import of, plain
+from streamydb.facade.endpoint import Endpoint, Response
+from streamydb.facade.openapi_schemas import named_schemas, of, plain
 from streamydb.facade.problems import PROBLEM_MEDIA_TYPE, type_of
 from streamydb.limits import ID_BYTES_MAX
 from streamydb.records.generation import GENERATION
 from streamydb.records.problems import PROBLEMS, Problem
-
-__all__ = ["ANYWHERE", "document"]
 
 _Json = dict[str, Any]
 
@@ -55,7 +52,6 @@ _NAME: Final = re.compile(r"\{(\w+)\}")
 
 
 def document(endpoints: Iterable[Endpoint]) -> _Json:
-    """Return the document of a table of endpoints."""
     rows = [f"| `{type_of(p.slug)}` | {p.status} | {p.when} |\n" for p in PROBLEMS.values()]
     bearer = {"type": "http", "description": "Off loopback, a token.", "scheme": "bearer"}
     paths: dict[str, _Json] = defaultdict(dict)
@@ -98,14 +94,12 @@ def _operation(endpoint: Endpoint) -> _Json:
     return operation
 
 
-def _shown(answer: Shown) -> _Json:
-    """Return an answer of success."""
+def _shown(answer: Response) -> _Json:
     content = {} if answer.schema is None else {answer.media_type: {"schema": answer.schema}}
     return {"description": answer.text, "content": content}
 
 
 def _failures(endpoint: Endpoint) -> _Json:
-    """Return the failures of an endpoint, by status."""
     by_status: dict[int, list[Problem]] = defaultdict(list)
     for slug in dict.fromkeys((*endpoint.problems, *ANYWHERE)):
         by_status[PROBLEMS[slug].status].append(PROBLEMS[slug])
@@ -119,7 +113,6 @@ def _failures(endpoint: Endpoint) -> _Json:
 
 
 def _query(endpoint: Endpoint) -> list[_Json]:
-    """Return the parameters of the query."""
     if endpoint.query is None:
         return []
     (reference,), named = msgspec.json.schema_components([endpoint.query])
@@ -140,7 +133,6 @@ def _parameter(name: str, schema: _Json) -> _Json:
 
 
 def _path(endpoint: Endpoint) -> list[_Json]:
-    """Return the name in the path."""
     text = "Percent-encoded; slashes may stand as they are."
     return [
         {"name": name, "in": "path", "schema": {"type": "string"}, "required": True,
@@ -150,7 +142,6 @@ def _path(endpoint: Endpoint) -> list[_Json]:
 
 
 def _headers(endpoint: Endpoint) -> list[_Json]:
-    """Return the headers that an endpoint looks at."""
     return [
         {"name": name, "in": "header", "description": text,
          "schema": {"type": "string", **({"pattern": _SYNTAX[name]} if name in _SYNTAX else {})}}

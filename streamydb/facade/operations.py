@@ -14,8 +14,6 @@ from streamydb.facade.request import Request
 from streamydb.limits import LIMITS
 from streamydb.records.problems import PROBLEMS, Problem
 
-__all__ = ["get_limits", "get_live", "get_metrics", "get_problem", "get_problems", "get_ready"]
-
 
 async def get_limits(request: Request, _: NoQuery) -> Answer:
     """Show the limits of the database and of this facade."""
@@ -66,6 +64,5 @@ async def get_problem(request: Request, _: NoQuery) -> Answer:
 
 
 def _described(problem: Problem) -> dict[str, Any]:
-    """A problem type in an answer."""
-    said = {name: getattr(problem, name) for name in ("slug", "status", "title", "when")}
-    return {**said, "type": type_of(problem.slug)}
+    members = {name: getattr(problem, name) for name in ("slug", "status", "title", "when")}
+    return {**members, "type": type_of(problem.slug)}

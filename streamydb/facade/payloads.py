@@ -4,24 +4,27 @@ A request that is sent again must give the same bytes, for the log tells repetit
 So a body keeps the order of its fields and loses only its whitespace, and a written value has its
 canonical form. Only a deadline that the facade gives is another each time; the log tells
 repetitions whatever their deadlines.
+
+The reason code alone of a refused transaction is in the wire contract. `culprit` looks for the
+field at fault, which is told to nobody but the sender.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import re
-import time
-import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import UNSET
 
-from streamydb import errors
+from streamydb import errors, limits
+from streamydb.client.session import new_id
 from streamydb.facade.auth import Caller
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.refusals import culprit
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.records import (
     CONSTRAINTS_KEY,
@@ -37,28 +40,160 @@ from streamydb.records.formats import UNREADABLE
 from streamydb.records.marker import Marker
 from streamydb.records.names import FOLLOW_UP_PREFIX
 from streamydb.records.problems import problem_of_rejection
+from streamydb.records.rejection import valid_id, valid_key
 
-__all__ = [
-    "authorise",
-    "conditional_write",
-    "may_hear",
-    "new_id",
-    "parse",
-    "refuse_code",
-    "time_of_id",
-    "timely",
-    "transaction_body",
-]
+_Path: TypeAlias = tuple[str | int, ...]
+
+_GIVEN_CHARS_MAX: Final = 100
+_STEP: Final = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+_SAID: Final = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
+_LISTS: Final = frozenset({"checks", "reads", "updates", "keys", "locks"})
+
+
+class Culprit(NamedTuple):
+    """The field at fault, as ``updates[0].by``; what it holds, shortened JSON; what is wrong."""
+
+    field: str
+    given: str | None
+    wrong: str
+
+
+def culprit(code: str, payload: bytes) -> Culprit | None:
+    """Return the first field that the reason code of a refused payload is about, if one is."""
+    try:
+        return _culprit_in(code, payload, json.loads(payload))
+    except (ValueError, RecursionError):  # too deep, or no JSON: there is no field to name
+        return None
+
+
+def _culprit_in(code: str, payload: bytes, record: Any) -> Culprit | None:
+    if code == errors.INVALID_TRANSACTION:
+        return _of_shape(payload, record)
+    if code == errors.DUPLICATE_UPDATE:
+        found = _repeated_update(record)
+    elif is_at_fault := _AT_FAULT.get(code):
+        found = next(
+            (path for path, value in _fields(record, ()) if is_at_fault(path, value)), None
+        )
+    else:
+        return None
+    if found is None:
+        return None
+    return Culprit(_path_text(found), _value_text(record, found), errors.REJECTED_CODES[code])
+
+
+def _of_shape(payload: bytes, record: Any) -> Culprit | None:
+    """Return what the typed decoder says, or a check that compares nothing."""
+    try:
+        msgspec.json.decode(payload, type=Transaction)
+    except UNREADABLE as fault:
+        message = _SAID.fullmatch(str(fault))
+        if message is None:
+            return None
+        path = _path_of(message)
+        return Culprit(_path_text(path), _value_text(record, path), f"{message['what']}.")
+    checks = enumerate(record.get("checks", []))
+    bare = [number for number, check in checks if check.keys() <= {"key", "range"}]
+    if not bare:
+        return None
+    path = ("checks", bare[0])
+    return Culprit(_path_text(path), _value_text(record, path), "The check compares nothing.")
+
+
+def place_of(fault: Exception) -> str:
+    """Return the field that an error of msgspec names, as ``keys[0]``; empty for the whole."""
+    message = _SAID.fullmatch(str(fault))
+    return "" if message is None else _path_text(_path_of(message))
+
+
+def _path_of(message: re.Match[str]) -> _Path:
+    steps = _STEP.findall(message["path"] or "")
+    return tuple(int(index) if index else name for name, index in steps)
+
+
+def _fields(value: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:
+    yield path, value
+    inner = value.items() if isinstance(value, dict) else ()
+    for step, each in enumerate(value) if isinstance(value, list) else inner:
+        yield from _fields(each, (*path, step))
+
+
+def _is_no_key(path: _Path, value: Any) -> bool:
+    if len(path) == 2 and path[0] == "asserts":
+        return not valid_key(path[1])
+    named = path[:1] in {("checks",), ("updates",)} and path[2:] == ("key",)
+    named = named or (path[:1] in {("checks",), ("reads",)} and path[2:3] == ("range",)
+                      and len(path) == 4)  # fmt: skip
+    listed = len(path) > 1 and path[-2] in _LISTS and isinstance(path[-1], int)
+    listed = listed and (path[0] in {"reads", "locks"} or path[:1] == ("call",))
+    return (named or listed) and not valid_key(value)
+
+
+def _is_written(path: _Path) -> bool:
+    return (path[:1] == ("updates",) and path[2:] == ("key",)) or path[:2] == ("call", "keys")
+
+
+def _is_large(path: _Path, value: Any) -> bool:
+    """Return True if a field holds a value that is too large.
+
+    Its JSON is measured here, which is about as long as the canonical form.
+    """
+    top = len(path) == 2 and path[0] == "asserts"
+    inner = len(path) == 3 and path[-1] in {"value", "eq", "ne"}
+    return (top or inner) and len(json.dumps(value)) > limits.VALUE_BYTES_MAX
+
+
+def _is_beyond(value: Any) -> bool:
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    fits = limits.INTEGER_MIN <= value <= limits.INTEGER_MAX if type(value) is int else True
+    return not fits
+
+
+_AT_FAULT: Final[dict[str, Callable[[_Path, Any], bool]]] = {
+    errors.INVALID_ID: lambda path, value: path == ("id",) and valid_id(value) is None,
+    errors.INVALID_KEY: _is_no_key,
+    errors.NULL_VALUE: lambda path, value: (
+        path[:1] == ("updates",) and path[2:] == ("value",) and value is None
+    ),
+    errors.NUMBER_RANGE: lambda _, value: _is_beyond(value),
+    errors.VALUE_TOO_LARGE: _is_large,
+    errors.RESERVED_KEY: lambda path, value: _is_written(path) and str(value).startswith("$"),
+    errors.RESERVED_ID: lambda path, _: path == ("id",),
+    errors.DEADLINE_TOO_FAR: lambda path, _: path == ("deadline_ms",),
+}
+
+
+def _repeated_update(record: Any) -> _Path | None:
+    """Return the first update whose key another before it has."""
+    seen = set[str]()
+    for n, update in enumerate(record["updates"]):
+        if update["key"] in seen:
+            return ("updates", n, "key")
+        seen.add(update["key"])
+    return None
+
+
+def _path_text(path: _Path) -> str:
+    """Write a path as JavaScript would; the whole record is empty."""
+    parts = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return "".join(parts).removeprefix(".")
+
+
+def _value_text(record: Any, path: _Path) -> str | None:
+    """Return the JSON of the field at a path, shortened; None if there is none."""
+    value = record
+    try:
+        for step in path:
+            value = value[step]
+    except (KeyError, IndexError, TypeError):
+        return None
+    text = json.dumps(value)
+    return text if len(text) <= _GIVEN_CHARS_MAX else text[:_GIVEN_CHARS_MAX] + "…"
+
 
 _OWN_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _EMPTY: Final = re.compile(rb"\{\}")
-
-
-def new_id() -> str:
-    """Return a fresh id that holds the present time: a UUID of version 7 (RFC 9562)."""
-    number = uuid.uuid4().int
-    number = (time.time_ns() // 1_000_000) << 80 | number & ((1 << 80) - 1)
-    return str(uuid.UUID(int=number & ~(0xF << 76) | 0x7 << 76))
 
 
 def time_of_id(txn_id: str) -> int | None:
@@ -69,14 +204,10 @@ def time_of_id(txn_id: str) -> int | None:
 
 
 def transaction_body(body: bytes, key: str | None) -> tuple[str, bytes]:
-    """Return the id and the payload of a transaction given as a body.
+    """Return the id and the payload of the body of `POST /v1/transactions`.
 
-    Args:
-        body: the body of `POST /v1/transactions`; its `id` may be left out.
-        key: the header `Idempotency-Key`, which then is the id.
-
-    Raises:
-        ProblemError: invalid-json, invalid-transaction, invalid-parameter.
+    The id may be left out; then the header `Idempotency-Key` is the id, if it was sent.
+    Raises ProblemError: invalid-json, invalid-transaction, invalid-parameter.
     """
     try:
         fields = msgspec.json.decode(body)
@@ -96,7 +227,9 @@ def transaction_body(body: bytes, key: str | None) -> tuple[str, bytes]:
     return txn_id, named + (b"}" if _EMPTY.fullmatch(compact) else b"," + compact[1:])
 
 
-def timely(payload: bytes, txn: Transaction, given: int | None, otherwise: int) -> bytes:
+def with_timely_deadline(
+    payload: bytes, txn: Transaction, deadline: int | None, default: int
+) -> bytes:
     """Return a payload with a deadline: its own, the one that a header gives, or another.
 
     None is added where it would make the record too large: then its id is remembered for the
@@ -106,12 +239,12 @@ def timely(payload: bytes, txn: Transaction, given: int | None, otherwise: int) 
         ProblemError: invalid-parameter, if the header contradicts the payload.
     """
     if txn.deadline:
-        if given not in {None, txn.deadline}:
+        if deadline not in {None, txn.deadline}:
             detail = "Deadline-Ms differs from the deadline in the body; send one of them."
             raise ProblemError("invalid-parameter", detail, parameters=["Deadline-Ms"])
         return payload
-    dated = with_deadline(payload, otherwise if given is None else given)
-    return payload if len(dated) > TRANSACTION_BYTES_MAX and given is None else dated
+    dated = with_deadline(payload, default if deadline is None else deadline)
+    return payload if len(dated) > TRANSACTION_BYTES_MAX and deadline is None else dated
 
 
 def conditional_write(
@@ -133,9 +266,7 @@ def conditional_write(
 
 def parse(payload: bytes) -> Transaction:
     """Return the transaction in a payload.
-
-    Raises:
-        ProblemError: invalid-json, too-large, invalid-transaction.
+    Raises ProblemError: invalid-json, too-large, invalid-transaction.
     """
     decoded = decode(payload)
     if isinstance(decoded, Rejection):
@@ -153,14 +284,14 @@ def refuse_code(code: str, payload: bytes | None = None) -> ProblemError:
     With its ``payload`` the problem names the field at fault, if there is one.
     """
     slug, detail = problem_of_rejection(code).slug, errors.REJECTED_CODES[code]
-    found = None if payload is None else culprit(code, payload)
-    if found is None:
+    fault = None if payload is None else culprit(code, payload)
+    if fault is None:
         return ProblemError(slug, detail, code=code)
-    if not found.field:
-        return ProblemError(slug, found.wrong, code=code)
-    problem = ProblemError(slug, f"{found.field}: {found.wrong}", code=code, field=found.field)
-    if found.given is not None:
-        problem.members["given"] = found.given
+    if not fault.field:
+        return ProblemError(slug, fault.wrong, code=code)
+    problem = ProblemError(slug, f"{fault.field}: {fault.wrong}", code=code, field=fault.field)
+    if fault.given is not None:
+        problem.members["given"] = fault.given
     return problem
 
 
@@ -238,13 +369,11 @@ def _needs(txn: Transaction) -> Iterator[tuple[_Need, str]]:
 
 
 def _read_by(call: Call) -> Iterator[str]:
-    """The keys that a call may read, and for each of its ranges a prefix that all its keys have."""
     yield from call.keys
     yield from call.reads
     yield from (named.shared for named in call.ranges)
 
 
 def _compares(check: Check) -> bool:
-    """Return True if a check says something about the value."""
     operands = (check.eq, check.ne, check.lt, check.le, check.gt, check.ge)
     return any(operand is not UNSET for operand in operands)

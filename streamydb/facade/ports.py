@@ -1,4 +1,4 @@
-"""The interfaces that the facade needs: a read model, the transaction log (`feed_ports`: the feed).
+"""The interfaces that the facade needs: a read model, the transaction log, changes, and streams.
 
 The adapters to Kafka are in `facade.kafka` and `facade.kafka_changes`, those for tests in
 `testing.memory`; the read model is `streamydb.read_model`. All methods are called in the
@@ -7,7 +7,8 @@ event loop; those that are not coroutines must return at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
@@ -17,17 +18,6 @@ from streamydb.read_model.ports import JsonPage, Scannable, StoredEntry
 from streamydb.read_model.progress import TopicProgress
 from streamydb.records import Result
 
-__all__ = [
-    "Decided",
-    "FollowedModel",
-    "LogPosition",
-    "Missing",
-    "ReadModel",
-    "Resolved",
-    "Snapshot",
-    "TransactionLog",
-]
-
 
 class LogPosition(NamedTuple):
     """The place of a record in the log."""
@@ -36,7 +26,7 @@ class LogPosition(NamedTuple):
     offset: int
 
 
-class Decided(NamedTuple):
+class ResultsEnd(NamedTuple):
     """The end of the results that were seen, anybody's.
 
     Attributes:
@@ -50,7 +40,7 @@ class Decided(NamedTuple):
     offsets: Mapping[int, int]
 
 
-class Missing(NamedTuple):
+class NoResult(NamedTuple):
     """A search has found no result.
 
     Attributes:
@@ -62,7 +52,7 @@ class Missing(NamedTuple):
     since_ms: int | None
 
 
-class Resolved(Protocol):
+class ModelPosition(Protocol):
     """The position of a read model."""
 
     @property
@@ -130,7 +120,7 @@ class Snapshot(Scannable, Protocol):
 class ReadModel(Protocol):
     """The database as of the transactions whose changes have arrived."""
 
-    def latest(self) -> Resolved:
+    def latest(self) -> ModelPosition:
         """Return how far it is."""
 
     @property
@@ -145,11 +135,7 @@ class ReadModel(Protocol):
 
 
 class FollowedModel(ReadModel, Protocol):
-    """A read model that somebody keeps up to date with the topic of the changes.
-
-    Attributes:
-        folder: where it lies.
-    """
+    """A read model that somebody keeps up to date with the topic of the changes."""
 
     folder: Path
 
@@ -187,7 +173,7 @@ class TransactionLog(Protocol):
     def recent(self, txn_id: str, position: LogPosition | None) -> Result | None:
         """Return the result of the record at `position`, or of the id, if it is at hand."""
 
-    async def search(self, txn_id: str, position: LogPosition | None) -> Result | Missing:
+    async def search(self, txn_id: str, position: LogPosition | None) -> Result | NoResult:
         """Look for the same among all results that are kept, within bounds of time."""
 
     async def published(self) -> int:
@@ -211,9 +197,7 @@ class TransactionLog(Protocol):
 
     async def next_records(self, places: Mapping[int, int]) -> Mapping[int, NextRecord]:
         """Return the first record at or after a place, for each partition where that was found out.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not answer.
+        Raises KafkaUnavailableError: Kafka does not answer.
         """
 
     def time_ms(self) -> int:
@@ -226,7 +210,7 @@ class TransactionLog(Protocol):
     def clocks(self) -> Clocks:
         """Return what this machine's clock, commit times and the brokers' clock say."""
 
-    def decided(self) -> Decided:
+    def decided(self) -> ResultsEnd:
         """Return how far the results go that were seen."""
 
     def fault(self) -> str | None:
@@ -234,3 +218,113 @@ class TransactionLog(Protocol):
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """Return how many results were seen, anybody's, by status and reason code ("": none)."""
+
+
+class ChangeEvent(NamedTuple):
+    """A change for an event stream, the `number`th of its transaction; `data` is JSON."""
+
+    seq: int
+    number: int
+    key: str
+    data: bytes
+
+
+class ChangeBatch(NamedTuple):
+    """All changes after the batch before, up to seq `resolved`, in order."""
+
+    resolved: int
+    changes: tuple[ChangeEvent, ...]
+
+
+class PageBounds(NamedTuple):
+    """Of a page: most records, most bytes (one record is given in any case).
+
+    ``patience_s``: how long each read of Kafka for it may take.
+    """
+
+    records_max: int
+    bytes_max: int
+    patience_s: float = math.inf
+
+
+class StreamRow(NamedTuple):
+    """A record of a stream as it lies in the topic; its key is the stream's name."""
+
+    partition: int
+    offset: int
+    key: bytes
+    value: bytes
+
+
+class StreamSpan(NamedTuple):
+    """The records of a stream from offset ``begin`` on, before ``end``, after (seq, index)."""
+
+    stream: bytes
+    partition: int
+    begin: int
+    end: int
+    after: tuple[int, int]
+
+
+class StreamSource(Protocol):
+    """The topic of the records that procedures emit, with each stream in one partition."""
+
+    async def start(self, publish: Callable[[Sequence[StreamRow]], None]) -> Mapping[int, int]:
+        """Publish all records from now on, in the event loop; return the offsets of the first ones.
+        Raises KafkaUnavailableError: Kafka does not answer, or has no such topic.
+        """
+
+    async def stop(self) -> None:
+        """End."""
+
+    async def offset_after(self, partition: int, seq: int, ts_ms: int, patience_s: float) -> int:
+        """Return an offset at or before the first record that is of a transaction after a seq.
+
+        ``ts_ms``: its commit timestamp, 0 if nobody knows. After ``patience_s`` it is an early one.
+
+        Raises:
+            KafkaUnavailableError: Kafka does not answer.
+        """
+
+    async def history(self, wanted: StreamSpan, bounds: PageBounds) -> tuple[list[StreamRow], int]:
+        """Return a stream's records in a span, each once, and the offset where it has stopped.
+
+        It stops early at the bounds.
+
+        Raises:
+            KafkaUnavailableError: Kafka does not answer.
+        """
+
+    def fault(self) -> str | None:
+        """Return what is wrong, if something is."""
+
+    def failed(self) -> bool:
+        """Return True if it publishes nothing any more, until it is started again."""
+
+
+class ChangeSource(Protocol):
+    """The changes, in batches that end at resolved seqs; and the streams, which end with them."""
+
+    @property
+    def streams(self) -> StreamSource:
+        """The source of streams; stopped with this."""
+
+    async def start(self, publish: Callable[[ChangeBatch], None]) -> int:
+        """Publish, in the event loop, all batches after a seq; return that seq."""
+
+    async def stop(self) -> None:
+        """End."""
+
+    def history(self, since: int) -> AsyncGenerator[ChangeBatch, None]:
+        """Yield the batches after seq `since`, for those that came too late for the published.
+
+        The generator never ends by itself; close it.
+
+        Raises:
+            ProblemError: snapshot-gone: some of those changes are not kept any more.
+            KafkaUnavailableError: Kafka does not answer.
+            RecordError: a change is of a release that this one cannot read.
+        """
+
+    def fault(self) -> str | None:
+        """Return what is wrong, if something is."""

@@ -16,15 +16,6 @@ from streamydb.errors import StreamyError
 from streamydb.kafka.errors import KafkaUnavailableError, LogFaultError
 from streamydb.records.problems import PROBLEMS
 
-__all__ = [
-    "PROBLEM_MEDIA_TYPE",
-    "ProblemDetails",
-    "ProblemError",
-    "problem_body",
-    "told_of",
-    "type_of",
-]
-
 PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
 
 
@@ -55,13 +46,8 @@ class ProblemDetails(msgspec.Struct, omit_defaults=True):
 
 
 class ProblemError(StreamyError):
-    """A request fails with a problem of the table.
-
-    Attributes:
-        problem: its type.
-        detail: what happened here and what to do, in a sentence.
-        headers: further headers of the answer.
-        members: further members of the answer.
+    """A request fails with a problem of the table; headers and members are further ones of the
+    answer.
     """
 
     def __init__(
@@ -73,7 +59,6 @@ class ProblemError(StreamyError):
         retry_after_s: int | None = None,
         **members: Any,
     ) -> None:
-        """Fail with the problem `slug`."""
         super().__init__(f"{slug}: {detail}")
         self.problem = PROBLEMS[slug]
         self.detail = detail
@@ -88,7 +73,7 @@ def type_of(slug: str) -> str:
     return f"/problems/{slug}"
 
 
-def told_of(error: KafkaUnavailableError) -> str:
+def log_failure_text(error: KafkaUnavailableError) -> str:
     """Return what clients are told of the log's failure: a fault's text, else only that there is
     one.
     """
@@ -96,7 +81,6 @@ def told_of(error: KafkaUnavailableError) -> str:
 
 
 def problem_body(error: ProblemError) -> bytes:
-    """Return the JSON of the answer."""
     problem = error.problem
-    shown = {"type": type_of(problem.slug), "title": problem.title, "status": problem.status}
-    return msgspec.json.encode({**shown, "detail": error.detail, **error.members})
+    members = {"type": type_of(problem.slug), "title": problem.title, "status": problem.status}
+    return msgspec.json.encode({**members, "detail": error.detail, **error.members})

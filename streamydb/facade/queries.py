@@ -1,32 +1,25 @@
-"""The parameters of requests: a class for each set of them,
-decoded and documented by its fields.
-"""
+"""The parameters of requests: a class for each set of them, whose fields decode and document it."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Annotated, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar, get_args
 from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Meta
 
+from streamydb.client.requests import Consistency
 from streamydb.facade.health import Kind
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.reads import Consistency, ReadPoint
+from streamydb.facade.reads import ReadPoint
 from streamydb.limits import INTEGER_MAX, TTL_MS_MAX
 from streamydb.records.formats import UNREADABLE
-
-__all__ = [
-    "ChangesQuery", "ExpiryQuery", "HistoryQuery", "ListQuery", "NoQuery", "QueryForm",
-    "ReadQuery", "ReadyQuery", "StatsQuery", "StreamQuery", "VerdictQuery", "point_of",
-]  # fmt: skip
 
 LIMIT_DEFAULT: Final = 100
 """Entries of a page whose request names no number."""
 
-_VERSIONS_DEFAULT: Final = 50
 _TEXT_MAX: Final = 8_192
 _Query = TypeVar("_Query", bound=msgspec.Struct)
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
@@ -37,49 +30,57 @@ _FORMS: Final[dict[Any, re.Pattern[str]]] = {int: _INTEGER, float: _NUMBER}
 _TEXTS: Final = frozenset({"prefix", "start", "end", "cursor", "where", "where_before"})
 """Parameters that may be any text; elsewhere `null` would be taken for none."""
 
-_Seq: TypeAlias = (
-    Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=INTEGER_MAX,
-            description="The state after this seq (an ETag's number); not with "
-            "consistency strong or session.",
-        ),
-    ]
-    | None
+
+def _seq(text: str, least: int = 1) -> Meta:
+    return Meta(ge=least, le=INTEGER_MAX, description=text)
+
+
+def _text(text: str, pattern: str | None = None) -> Meta:
+    length_max = _TEXT_MAX if pattern is None else None
+    return Meta(max_length=length_max, pattern=pattern, description=text)
+
+
+def _said(text: str) -> Meta:
+    return Meta(description=text)
+
+
+_AT: Final = _seq(
+    "The state after this seq (an ETag's number); not with consistency strong or session."
 )
-_Consistency: TypeAlias = (
-    Annotated[
-        Consistency,
-        Meta(
-            description="strong (linearizable; default), session (at least `min_version`), or "
-            "snapshot (what the read model has, without waiting)."
-        ),
-    ]
-    | None
+_CONSISTENCY: Final = _said(
+    "strong (linearizable; default), session (at least `min_version`), or snapshot (what the read "
+    "model has, without waiting)."
 )
-_MinVersion: TypeAlias = (
-    Annotated[
-        int,
-        Meta(
-            ge=1, le=INTEGER_MAX, description="Show a state that includes this seq; at most `at`."
-        ),
-    ]
-    | None
+_MIN_VERSION: Final = _seq("Show a state that includes this seq; at most `at`.")
+_PREFIX: Final = _text("Only keys that begin so.")
+_START: Final = _text("Only keys from this one on.")
+_END: Final = _text("Only keys before this one.")
+_PAGE_CURSOR: Final = _text(
+    "Go on where an answer ended, at its snapshot; alone, or with the same parameters."
 )
-_Prefix: TypeAlias = (
-    Annotated[str, Meta(max_length=_TEXT_MAX, description="Only keys that begin so.")] | None
+_LIMIT: Final = Meta(ge=1, description="Most entries in a page; /v1/limits has the largest.")
+_TTL_MS: Final = Meta(
+    ge=1, le=TTL_MS_MAX, description="The key is absent from so many ms after the commit on."
 )
-_Start: TypeAlias = (
-    Annotated[str, Meta(max_length=_TEXT_MAX, description="Only keys from this one on.")] | None
+_RECORD: Final = _text(
+    "Where the record is in the log (partition:offset), as Location has it.",
+    r"^[0-9]{1,9}:[0-9]{1,19}$",
 )
-_End: TypeAlias = (
-    Annotated[str, Meta(max_length=_TEXT_MAX, description="Only keys before this one.")] | None
+_WHERE: Final = _text(
+    "Only changes whose value after them keeps this check: JSON without a key, such as "
+    '{"ge": 100}; `version` is the change\'s seq.'
 )
-_Limit: TypeAlias = Annotated[
-    int, Meta(ge=1, description="Most entries in a page; /v1/limits has the largest.")
-]
+_AFTER: Final = _text(
+    "Begin after this transaction (seq), or after one of its records (seq.index).",
+    r"^[0-9]{1,19}([.][0-9]{1,19})?$",
+)
+_WAIT: Final = Meta(
+    ge=0, le=3_600, description="Seconds to wait for a record, at most heartbeat_s of limits."
+)
+_FOR: Final = _said(
+    "200 if it can serve these: reads (of a snapshot), strong (reads of the present), writes, "
+    "changes; else 503."
+)
 
 
 class NoQuery(msgspec.Struct, frozen=True):
@@ -89,166 +90,81 @@ class NoQuery(msgspec.Struct, frozen=True):
 class ReadQuery(msgspec.Struct, frozen=True):
     """The state that a read is of."""
 
-    at: _Seq = None
-    consistency: _Consistency = None
-    min_version: _MinVersion = None
+    at: Annotated[int, _AT] | None = None
+    consistency: Annotated[Consistency, _CONSISTENCY] | None = None
+    min_version: Annotated[int, _MIN_VERSION] | None = None
 
 
 class ListQuery(msgspec.Struct, frozen=True):
     """A page of keys, and the state that it is of."""
 
-    prefix: _Prefix = None
-    start: _Start = None
-    end: _End = None
-    limit: _Limit = LIMIT_DEFAULT
-    cursor: (
-        Annotated[
-            str,
-            Meta(
-                max_length=_TEXT_MAX,
-                description="Go on where an answer ended, at its snapshot; "
-                "alone, or with the same parameters.",
-            ),
-        ]
-        | None
-    ) = None
-    at: _Seq = None
-    consistency: _Consistency = None
-    min_version: _MinVersion = None
+    prefix: Annotated[str, _PREFIX] | None = None
+    start: Annotated[str, _START] | None = None
+    end: Annotated[str, _END] | None = None
+    limit: Annotated[int, _LIMIT] = LIMIT_DEFAULT
+    cursor: Annotated[str, _PAGE_CURSOR] | None = None
+    at: Annotated[int, _AT] | None = None
+    consistency: Annotated[Consistency, _CONSISTENCY] | None = None
+    min_version: Annotated[int, _MIN_VERSION] | None = None
 
 
 class HistoryQuery(msgspec.Struct, frozen=True):
     """The versions of a key up to a state."""
 
-    at: _Seq = None
-    limit: Annotated[int, Meta(ge=1, le=1_000, description="Most versions in an answer.")] = (
-        _VERSIONS_DEFAULT
-    )
-    consistency: _Consistency = None
-    min_version: _MinVersion = None
+    at: Annotated[int, _AT] | None = None
+    limit: Annotated[int, Meta(ge=1, le=1_000, description="Most versions in an answer.")] = 50
+    consistency: Annotated[Consistency, _CONSISTENCY] | None = None
+    min_version: Annotated[int, _MIN_VERSION] | None = None
 
 
 def point_of(query: ReadQuery | ListQuery | HistoryQuery) -> ReadPoint:
-    """Return the state that a query names."""
     return ReadPoint(query.at, query.consistency, query.min_version)
 
 
 class ExpiryQuery(msgspec.Struct, frozen=True):
     """The end of a value."""
 
-    ttl_ms: Annotated[
-        int,
-        Meta(
-            ge=1, le=TTL_MS_MAX,
-            description="The key is absent from so many ms after the commit on.",
-        ),
-    ] | None = None  # fmt: skip
+    ttl_ms: Annotated[int, _TTL_MS] | None = None
 
 
 class VerdictQuery(msgspec.Struct, frozen=True):
     """The place of a transaction."""
 
-    record: (
-        Annotated[
-            str,
-            Meta(
-                pattern=r"^[0-9]{1,9}:[0-9]{1,19}$",
-                description="Where the record is in the log (partition:offset), as Location has "
-                "it.",
-            ),
-        ]
-        | None
-    ) = None
+    record: Annotated[str, _RECORD] | None = None
 
 
 class ChangesQuery(msgspec.Struct, frozen=True):
     """The changes to follow."""
 
-    since: (
-        Annotated[
-            int,
-            Meta(ge=0, le=INTEGER_MAX, description="Changes after this seq; default: from now on."),
-        ]
-        | None
-    ) = None
-    prefix: _Prefix = None
-    start: _Start = None
-    end: _End = None
-    where: (
-        Annotated[
-            str,
-            Meta(
-                max_length=_TEXT_MAX,
-                description="Only changes whose value after them keeps this "
-                'check: JSON without a key, such as {"ge": 100}; `version` is the change\'s seq.',
-            ),
-        ]
-        | None
-    ) = None
+    since: Annotated[int, _seq("Changes after this seq; default: from now on.", 0)] | None = None
+    prefix: Annotated[str, _PREFIX] | None = None
+    start: Annotated[str, _START] | None = None
+    end: Annotated[str, _END] | None = None
+    where: Annotated[str, _WHERE] | None = None
     where_before: (
-        Annotated[
-            str,
-            Meta(
-                max_length=_TEXT_MAX,
-                description="The same for the value before them; has no `version`.",
-            ),
-        ]
-        | None
+        Annotated[str, _text("The same for the value before them; has no `version`.")] | None
     ) = None
 
 
 class StreamQuery(msgspec.Struct, frozen=True):
     """A page of a stream."""
 
-    cursor: (
-        Annotated[
-            str,
-            Meta(
-                max_length=_TEXT_MAX, description="Go on where an answer ended; not with `after`."
-            ),
-        ]
-        | None
-    ) = None
-    after: (
-        Annotated[
-            str,
-            Meta(
-                pattern=r"^[0-9]{1,19}([.][0-9]{1,19})?$",
-                description="Begin after this transaction "
-                "(seq), or after one of its records (seq.index).",
-            ),
-        ]
-        | None
-    ) = None
-    limit: _Limit = LIMIT_DEFAULT
-    wait: Annotated[
-        float,
-        Meta(
-            ge=0, le=3_600,
-            description="Seconds to wait for a record, at most heartbeat_s of limits.",
-        ),
-    ] = 0  # fmt: skip
+    cursor: Annotated[str, _text("Go on where an answer ended; not with `after`.")] | None = None
+    after: Annotated[str, _AFTER] | None = None
+    limit: Annotated[int, _LIMIT] = LIMIT_DEFAULT
+    wait: Annotated[float, _WAIT] = 0
 
 
 class StatsQuery(msgspec.Struct, frozen=True):
     """The samples to show."""
 
-    after_ms: (
-        Annotated[int, Meta(ge=0, le=INTEGER_MAX, description="Only samples after this time (ms).")]
-        | None
-    ) = None
+    after_ms: Annotated[int, _seq("Only samples after this time (ms).", 0)] | None = None
 
 
 class ReadyQuery(msgspec.Struct, frozen=True):
     """The requests that the facade shall be able to serve."""
 
-    for_: Annotated[
-        Kind,
-        Meta(
-            description="200 if it can serve these: reads (of a snapshot), strong (reads of the "
-            "present), writes, changes; else 503."
-        ),
-    ] = msgspec.field(default="reads", name="for")
+    for_: Annotated[Kind, _FOR] = msgspec.field(default="reads", name="for")
 
 
 _SHORT: Final = 64
@@ -256,22 +172,15 @@ _SHORT: Final = 64
 
 
 class _Field(NamedTuple):
-    """A parameter: its field, its type, and the form of its text if it is a number."""
-
     attribute: str
     type: Any
     form: re.Pattern[str] | None
 
 
 class QueryForm(Generic[_Query]):
-    """Decodes the query strings of an endpoint.
-
-    Attributes:
-        kind: the class of the parameters, each of which has a default.
-    """
+    """Decodes the query strings of an endpoint; each parameter of its class has a default."""
 
     def __init__(self, kind: type[_Query]) -> None:
-        """Take strings apart for `kind`."""
         self.kind = kind
         self._none_given = kind()
         self._again = lru_cache(maxsize=256)(self._decoded)
@@ -293,39 +202,36 @@ class QueryForm(Generic[_Query]):
         return self._again(query) if len(query) <= _SHORT else self._decoded(query)
 
     def _decoded(self, query: bytes) -> _Query:
-        """Decode a query string; see `read`, which keeps what short ones say."""
         pairs = _pairs(query.decode("latin-1"))
-        given = dict(pairs)
-        if not given.keys() <= self._fields.keys() or len(given) < len(pairs):
+        values = dict(pairs)
+        if not values.keys() <= self._fields.keys() or len(values) < len(pairs):
             names = ", ".join(sorted(self._fields)) or "none"
             detail = f"A query parameter is unknown or given twice. Known here: {names}."
             raise ProblemError("invalid-parameter", detail)
-        nulls = [name for name in given if given[name].lower() == "null" and name not in _TEXTS]
+        nulls = [name for name in values if values[name].lower() == "null" and name not in _TEXTS]
         if nulls:
             raise ProblemError("invalid-parameter", "null is no value here.", parameters=nulls)
-        for name, text in given.items():
+        for name, text in values.items():
             form = self._fields[name].form
             if form is not None and form.fullmatch(text) is None:
                 detail = f"{name} is a number, written as in JSON, and perhaps whole."
                 raise ProblemError("invalid-parameter", detail, parameters=[name])
         try:
-            return msgspec.convert(given, self.kind, strict=False)
+            return msgspec.convert(values, self.kind, strict=False)
         except UNREADABLE:
-            raise self._malformed(given) from None
+            raise self._malformed(values) from None
 
-    def _malformed(self, given: dict[str, str]) -> ProblemError:
-        """Name the parameters that have another type or value than they may have."""
+    def _malformed(self, values: dict[str, str]) -> ProblemError:
         wrong = [
             name
             for name, field in self._fields.items()
-            if name in given and not _is_of(given[name], field.type)
+            if name in values and not _is_of(values[name], field.type)
         ]
         detail = "A parameter is missing or malformed."
         return ProblemError("invalid-parameter", detail, parameters=wrong)
 
 
 def _pairs(query: str) -> list[tuple[str, str]]:
-    """Return the names and texts of a query string's parameters."""
     if "%" in query or "+" in query:
         return parse_qsl(query, keep_blank_values=True)
     parts = [part.partition("=") for part in query.split("&") if part]  # ten times as fast
@@ -333,7 +239,6 @@ def _pairs(query: str) -> list[tuple[str, str]]:
 
 
 def _is_of(text: str, kind: Any) -> bool:
-    """Return True if a text can be taken for a value of a type."""
     try:
         msgspec.convert(text, kind, strict=False)
     except UNREADABLE:
@@ -342,7 +247,6 @@ def _is_of(text: str, kind: Any) -> bool:
 
 
 def _form_of(kind: Any) -> re.Pattern[str] | None:
-    """Return the form that the text of a number has; None for other types."""
     if isinstance(kind, type):
         return _FORMS.get(kind)
     forms = (_form_of(part) for part in get_args(kind) if not isinstance(part, (Meta, str)))

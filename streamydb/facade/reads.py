@@ -20,33 +20,97 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from streamydb.client.requests import Consistency
 from streamydb.errors import StreamyError
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.coverage import Coverage
-from streamydb.facade.ending import WORK_LEFT_S, Ending
-from streamydb.facade.looks import Looks, retrieve
-from streamydb.facade.ports import ReadModel, Resolved, Snapshot, TransactionLog
+from streamydb.facade.ports import ModelPosition, ReadModel, Snapshot, TransactionLog
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
-from streamydb.facade.within import within
+from streamydb.facade.waiting import WORK_LEFT_S, Shutdown, SingleFlight, await_within, retrieve
 from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.limits import INTEGER_MAX
 
-__all__ = [
-    "Consistency",
-    "Reached",
-    "ReadPoint",
-    "ReadWaiter",
-    "Reader",
-    "check_point",
-    "check_seqs",
-    "in_thread",
-]  # fmt: skip
 
-Consistency: TypeAlias = Literal["strong", "session", "snapshot"]
-Reached: TypeAlias = Callable[[Resolved], bool]
+class _Gap(NamedTuple):
+    """No record lies from `start` on before `stop`; ``closed``: one is known to lie at `stop`."""
+
+    start: int
+    stop: int
+    closed: bool
+
+
+class Coverage:
+    """Finds out how far a read model has passed the log, by counting records and gaps without any.
+
+    What a read model covers ends after a record. The log may end later: a Kafka transaction leaves
+    a control record behind, which nobody executes, and whose offset nothing ever covers. So while
+    somebody waits and the read model stands still, the log is asked for the next record after what
+    is covered. If there is none before the end, the gap is passed, and is not looked at twice.
+    """
+
+    def __init__(self, model: ReadModel, log: TransactionLog) -> None:
+        self._model = model
+        self._log = log
+        self._gaps: dict[int, _Gap] = {}
+        self._ends: Mapping[int, int] = {}
+        self._looking: asyncio.Task[bool] | None = None
+
+    def note(self, ends: Mapping[int, int]) -> None:
+        """Take note of where the log ends now; a gap that went beyond is none any more."""
+        self._ends = {n: max(end, self._ends.get(n, 0)) for n, end in ends.items()} or self._ends
+        gone = [n for n, gap in self._gaps.items() if gap.stop > ends.get(n, gap.stop)]
+        for number in gone:
+            del self._gaps[number]
+
+    def behind(self, now: ModelPosition, ends: Mapping[int, int]) -> dict[int, int]:
+        """Return, for each partition that is not passed to its end, from where on."""
+        passed = {number: self._passed(number, now.offsets.get(number, 0)) for number in ends}
+        return {number: at for number, at in passed.items() if at < ends[number]}
+
+    def look(self) -> asyncio.Task[bool] | None:
+        """Look for the next records, in a task of its own; None: that would tell nothing new.
+
+        The task's result is whether a gap was found. There is one look at a time.
+        """
+        if self._looking is None or self._looking.done():
+            unknown = self._unknown()
+            self._looking = asyncio.create_task(self._look(unknown)) if unknown else None
+        return self._looking
+
+    def _unknown(self) -> dict[int, int]:
+        """Return the partitions and offsets where it is not known whether a record comes next."""
+        try:
+            behind = self.behind(self._model.latest(), self._ends)
+        except StreamyError:
+            return {}
+        gaps = self._gaps
+        return {n: at for n, at in behind.items() if n not in gaps or gaps[n][1:] != (at, True)}
+
+    async def _look(self, places: Mapping[int, int]) -> bool:
+        """Ask the log for the next records, and keep the answer; without an answer nothing is
+        known.
+        """
+        try:
+            found = await self._log.next_records(places)
+        except StreamyError:
+            return False
+        grown = False
+        for number, next_record in found.items():
+            gap = self._gaps.get(number)
+            at = places[number]
+            start = gap.start if gap is not None and gap.stop == at else at
+            self._gaps[number] = _Gap(start, max(at, next_record.offset), next_record.found)
+            grown = grown or next_record.offset > at
+        return grown
+
+    def _passed(self, number: int, covered: int) -> int:
+        gap = self._gaps.get(number)
+        return gap.stop if gap is not None and gap.start <= covered <= gap.stop else covered
+
+
+Reached: TypeAlias = Callable[[ModelPosition], bool]
 
 _RETRY_AFTER_S: Final = 1
 
@@ -77,11 +141,8 @@ _STRONG: Final = ReadPoint()
 class ReadWaiter:
     """Waits until a read model has reached something; one task looks at it for all who wait.
 
-    Args:
-        model: what is looked at, every `poll_s` seconds while somebody waits.
-        poll_s: see `model`.
-        stuck: called while somebody waits and the model stands still; begins to find out whether
-            they wait in vain, and returns a task that tells whether some do; None: they do not.
+    ``stuck`` is called while somebody waits and the model stands still; it begins to find out
+    whether they wait in vain, and returns a task that tells whether some do; None: they do not.
     """
 
     def __init__(
@@ -90,7 +151,6 @@ class ReadWaiter:
         poll_s: float,
         stuck: Callable[[], asyncio.Task[bool] | None] = lambda: None,
     ) -> None:
-        """Wait for nothing yet."""
         self._model = model
         self._poll_s = poll_s
         self._stuck = stuck
@@ -98,7 +158,7 @@ class ReadWaiter:
         self._moved = asyncio.Event()
         self._poller: asyncio.Task[None] | None = None
 
-    async def until(self, reached: Reached) -> Resolved:
+    async def until(self, reached: Reached) -> ModelPosition:
         """Wait, without an end; return what has been reached."""
         while not reached(latest := self._model.latest()):
             self._waiting += 1
@@ -153,32 +213,27 @@ class Reader:
         model: ReadModel,
         log: TransactionLog,
         settings: FacadeSettings,
-        ending: Ending | None = None,
+        ending: Shutdown | None = None,
     ) -> None:
-        """Read from `model`."""
-        self._ending = Ending() if ending is None else ending
+        self._ending = Shutdown() if ending is None else ending
         self._model = model
         self._log = log
-        self._ends = Looks(log.ends)
+        self._ends = SingleFlight(log.ends)
         self._begun: asyncio.Task[int] | None = None
         self.coverage = coverage = Coverage(model, log)
         self._progress = ReadWaiter(model, settings.poll_s, coverage.look)
         self._timeout_s = settings.read_timeout_s
         self.waiters = Limiter("waiting reads", settings.waiters_max)
 
-    async def snapshot(self, wanted: ReadPoint = _STRONG, wait_s: float = math.inf) -> Snapshot:
+    async def snapshot(self, point: ReadPoint = _STRONG, wait_s: float = math.inf) -> Snapshot:
         """Return a snapshot; close it.
-
-        Args:
-            wanted: what it shows.
-            wait_s: how long to wait for it, if that is less than the settings say.
 
         Raises:
             ProblemError: invalid-parameter (also for a seq that no transaction has yet),
                 snapshot-gone, read-model-behind, overloaded.
         """
-        at, consistency, min_version = wanted
-        check_point(wanted)
+        at, consistency, min_version = point
+        check_point(point)
         floor = max(at or 0, min_version or 0)
         strong = consistency == "strong" or (consistency is None and not floor)
         if strong or (floor and self._model.latest().seq < floor):
@@ -193,10 +248,6 @@ class Reader:
 
     async def admit(self, since: int, name: str) -> None:
         """Refuse to go on after a seq that no transaction has yet: that is another database's.
-
-        Args:
-            since: the seq.
-            name: the parameter that it was given by.
 
         Raises:
             ProblemError: invalid-parameter.
@@ -228,7 +279,6 @@ class Reader:
         )
 
     async def stop(self) -> None:
-        """End the wait for the end of the log."""
         if self._begun is not None:
             self._begun.cancel()
             await asyncio.wait([self._begun])
@@ -241,18 +291,16 @@ class Reader:
         in_time = partial(self._ending.timeout, left_s=WORK_LEFT_S)
         with self.waiters.enter():
             try:
-                await within(timeout_s, self._reach(floor, name, strong=strong), in_time)
+                await await_within(timeout_s, self._reach(floor, name, strong=strong), in_time)
             except TimeoutError:
                 raise _behind(self._model.latest()) from None
 
     async def _reach(self, floor: int, name: str, *, strong: bool) -> None:
-        """Wait as `_wait` does, however long it takes."""
         await self._must_come(floor, name)
         least = max(floor, await self._known()) if strong else floor
         await self._progress.until(lambda now: now.seq >= least)
 
     async def _known(self) -> int:
-        """Return the largest seq that anybody could know of at some time after this call."""
         return max(await self._log.published(), await asyncio.shield(self.begin()))
 
     async def _pass_log(self) -> int:
@@ -292,11 +340,8 @@ async def in_thread(function: Callable[..., _T], *args: Any, of: Executor | None
     """Run a function that may take long in a thread; if cancelled, however often, wait for its end
     first: the caller closes what it reads.
 
-    Args:
-        function: what is run.
-        args: its arguments.
-        of: has the threads; by default those of the event loop, which all reads share. They are
-            few, so what waits for Kafka must not hold them.
+    ``of`` has the threads; by default those of the event loop, which all reads share. They are few,
+    so what waits for Kafka must not hold them.
     """
     # No task: the end of a loop cancels all tasks, and then one is done while its thread works on.
     work = partial(contextvars.copy_context().run, function, *args)
@@ -311,23 +356,17 @@ async def in_thread(function: Callable[..., _T], *args: Any, of: Executor | None
 
 def check_seqs(**given: int | None) -> None:
     """Refuse what is no seq in a body.
-
-    Raises:
-        ProblemError: invalid-parameter, with the names of those.
+    Raises ProblemError: invalid-parameter, with the names of those.
     """
-    wrong = [n for n, seq in given.items() if seq is not None and not 1 <= seq <= INTEGER_MAX]
-    if wrong:
-        detail = f"{' and '.join(wrong)}: a seq is an integer from 1 on."
-        raise ProblemError("invalid-parameter", detail, parameters=wrong)
+    names = [n for n, seq in given.items() if seq is not None and not 1 <= seq <= INTEGER_MAX]
+    if names:
+        detail = f"{' and '.join(names)}: a seq is an integer from 1 on."
+        raise ProblemError("invalid-parameter", detail, parameters=names)
 
 
-def check_point(wanted: ReadPoint) -> None:
-    """Refuse parameters that contradict each other.
-
-    Raises:
-        ProblemError: invalid-parameter.
-    """
-    at, consistency, min_version = wanted
+def check_point(point: ReadPoint) -> None:
+    """Refuse parameters that contradict each other. Raises ProblemError: invalid-parameter."""
+    at, consistency, min_version = point
     if at is not None and consistency not in {None, "snapshot"}:
         raise ProblemError("invalid-parameter", "`at` fixes the snapshot: leave out `consistency`.")
     if at is not None and min_version is not None and min_version > at:
@@ -340,7 +379,7 @@ def _gone(oldest: int) -> ProblemError:
     return ProblemError("snapshot-gone", f"The oldest snapshot is at seq {oldest}.", oldest=oldest)
 
 
-def _behind(latest: Resolved) -> ProblemError:
+def _behind(latest: ModelPosition) -> ProblemError:
     return ProblemError(
         "read-model-behind",
         "The read model has not come so far in the time allowed; ask again, or read the snapshot "

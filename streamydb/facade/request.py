@@ -6,28 +6,22 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from streamydb.facade.answer import Sender
 from streamydb.facade.asgi import Headers, Receive, Scope
 from streamydb.facade.auth import ANYBODY, Caller
-from streamydb.facade.paths import key_of, text_of
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.sender import Sender
+from streamydb.facade.request_target import key_of, text_of
 
 if TYPE_CHECKING:
     from streamydb.facade.console import Console
     from streamydb.facade.services import Services
 
-__all__ = ["Peer", "Request"]
-
 _SINGLE: Final = ("Idempotency-Key", "Deadline-Ms", "Last-Event-ID")
 
 
 class Peer(NamedTuple):
-    """The facts about who sent a request, as its connection and its headers tell them.
-
-    Attributes:
-        address: the network address.
-        generation: the one that the request says, which is the present one; None: it says none.
-        foreign: the request is for a host that is none of the facade's.
+    """The sender of a request: its address, the present generation if the request says it, and
+    whether the request is for a host that is none of the facade's (`foreign`).
     """
 
     address: str
@@ -39,19 +33,11 @@ class Request:
     """A request, with all that its endpoint needs.
 
     Attributes:
-        services: the parts of the facade.
-        console: the parts of its console.
         fields: its headers as they came, names in small letters.
         query: its query string, still escaped.
-        receive: gives its body.
-        sender: sends the answer, and knows its status.
-        address: the network address that it comes from.
-        generation: see `Peer`.
-        foreign: see `Peer`.
-        name: the rest of the path after its endpoint's: a key or an id, still escaped; or the name
-            of a file or a problem.
-        client: who sends it; ANYBODY until its token was looked at.
-        closing: what is undone when the request ends, however it ends.
+        name: the rest of the path after its endpoint's, still escaped.
+        client: the sender; ANYBODY until its token was looked at.
+        closing: undoes what was begun when the request ends, however it ends.
     """
 
     def __init__(
@@ -63,7 +49,6 @@ class Request:
         sender: Sender,
         peer: Peer,
     ) -> None:
-        """Begin with what the server tells of it."""
         self.services = services
         self.console = console
         self.fields: Headers = scope["headers"]
@@ -89,11 +74,7 @@ class Request:
 
     @property
     def key(self) -> str:
-        """The key in the path.
-
-        Raises:
-            ProblemError: invalid-key.
-        """
+        """The key in the path. Raises ProblemError: invalid-key."""
         if self._key is None:
             self._key = key_of(self.name)
         return self._key
@@ -101,10 +82,8 @@ class Request:
     @property
     def headers(self) -> dict[str, str]:
         """The headers by name; those that were sent several times are joined.
-
-        Raises:
-            ProblemError: invalid-parameter, if one of which there can be one was sent several
-                times.
+        Raises ProblemError: invalid-parameter, if one of which there can be one was sent several
+        times.
         """
         if self._headers is None:
             self._headers = _joined(self.fields)
@@ -112,7 +91,6 @@ class Request:
 
 
 def _joined(fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Join headers by name; raises as `Request.headers`."""
     found: dict[str, str] = {}
     repeated: set[str] = set()
     for field, content in fields:

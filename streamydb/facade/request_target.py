@@ -2,6 +2,10 @@
 
 Parsers forgive mistakes. So the line, the target and the fields that frame a body are held against
 the standard here.
+
+Servers decode a path, and some drop empty segments or resolve `..`; a key is any text. So the raw
+path is split here, and a name such as the one after `/v1/kv/` is kept as it was sent. No other path
+has a segment that could be taken for another one.
 """
 
 from __future__ import annotations
@@ -11,12 +15,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv6Address
 from typing import Any, Final, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_to_bytes
 
-__all__ = [
-    "METHODS", "WHOLE", "Target", "check_frame", "host_name", "method_of", "place_target",
-    "read_target", "usual_line", "with_host",
-]  # fmt: skip
+from streamydb.errors import INVALID_KEY
+from streamydb.facade.asgi import Scope
+from streamydb.facade.problems import ProblemError
+from streamydb.limits import KEY_BYTES_MAX
 
 METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT")
 """Methods that some endpoint has."""
@@ -41,14 +45,8 @@ _HOST: Final = re.compile(
 )
 
 
-class Target(NamedTuple):
-    """The target of a request.
-
-    Attributes:
-        path: still escaped; `WHOLE` for the server as a whole.
-        query: still escaped.
-        authority: stands for the header Host, if the target names a host.
-    """
+class RequestTarget(NamedTuple):
+    """The target of a request; path and query are still escaped, the authority stands for Host."""
 
     path: bytes
     query: bytes
@@ -60,38 +58,34 @@ def method_of(line: bytes) -> str | None:
 
     It is empty if no standard has the method, and None if the bytes are no such line.
     """
-    found = _LINE.match(line)
-    if found is None:
+    line_match = _LINE.match(line)
+    if line_match is None:
         return None
-    method = found[1].decode()
+    method = line_match[1].decode()
     return method if method in _KNOWN else ""
 
 
-def read_target(method: bytes, target: bytes) -> Target:
+def read_target(method: bytes, target: bytes) -> RequestTarget:
     """Take a target apart, in whichever of its four forms it is.
-
-    Raises:
-        ValueError: it has none of the forms that its method may have.
+    Raises ValueError: it has none of the forms that its method may have.
     """
     connects = method == b"CONNECT"
     if target.startswith(b"/") and not connects:
         path, _, query = target.partition(b"?")
-        return Target(path, query)
+        return RequestTarget(path, query)
     if connects:
         name, colon, port = target.rpartition(b":")
         if colon and port.isdigit() and _is_host(name):
-            return Target(_WHOLE, b"", target)
+            return RequestTarget(_WHOLE, b"", target)
         raise ValueError("the target of CONNECT is no host and port")
     if target == _WHOLE and method == b"OPTIONS":
-        return Target(_WHOLE, b"")
+        return RequestTarget(_WHOLE, b"")
     return _absolute(method, target)
 
 
 def place_target(scope: dict[str, Any], method: bytes, target: bytes) -> bytes | None:
     """Write a target into an ASGI scope; return its authority, if it has one.
-
-    Raises:
-        ValueError: see `read_target`.
+    Raises ValueError: see `read_target`.
     """
     if target.startswith(b"/") and method != b"CONNECT":  # at a third of the price of an object
         (path, _, query), authority = target.partition(b"?"), None
@@ -104,23 +98,18 @@ def place_target(scope: dict[str, Any], method: bytes, target: bytes) -> bytes |
     return authority
 
 
-def _absolute(method: bytes, target: bytes) -> Target:
-    """Take an absolute target apart; raises as `read_target`."""
-    found = _ABSOLUTE.fullmatch(target)
-    if found is None or not _is_host(found[1]):
+def _absolute(method: bytes, target: bytes) -> RequestTarget:
+    parts = _ABSOLUTE.fullmatch(target)
+    if parts is None or not _is_host(parts[1]):
         raise ValueError("the target is neither a path nor an address of HTTP")
-    path, query = found[2], found[3]
+    path, query = parts[2], parts[3]
     if not path:
         path = _WHOLE if method == b"OPTIONS" and query is None else b"/"
-    return Target(path, query or b"", found[1])
+    return RequestTarget(path, query or b"", parts[1])
 
 
 def check_frame(version: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
     """Refuse a head that does not say where its body ends, or for which host it is.
-
-    Args:
-        version: `1.0` or `1.1`.
-        headers: their names in small letters.
 
     Raises:
         ValueError: there is not one Host; a transfer coding other than `chunked`, several of them,
@@ -149,7 +138,6 @@ def check_frame(version: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
 def with_host(
     headers: Sequence[tuple[bytes, bytes]], authority: bytes
 ) -> list[tuple[bytes, bytes]]:
-    """Return headers in which the host of an absolute target stands for the header Host."""
     return [(b"host", authority), *((n, value) for n, value in headers if n != b"host")]
 
 
@@ -161,17 +149,88 @@ def host_name(field: str) -> str | None:
     """
     if not field:
         return ""
-    found = _HOST.fullmatch(field)
-    if found is None:
+    host = _HOST.fullmatch(field)
+    if host is None:
         return None
-    if found["literal"] is None:
-        return found["name"].lower()
+    if host["literal"] is None:
+        return host["name"].lower()
     try:
-        IPv6Address(found["literal"])
+        IPv6Address(host["literal"])
     except AddressValueError:
         return None
-    return found["literal"].lower()
+    return host["literal"].lower()
 
 
 def _is_host(authority: bytes) -> bool:
     return bool(host_name(authority.decode("latin-1")))
+
+
+_UNUSUAL: Final = re.compile(rb"%|//|/\.")
+_BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+def split_path(scope: Scope, named: tuple[bytes, ...]) -> tuple[str, bytes | None]:
+    """Split a path into one of the ``named`` beginnings and the name behind it, still escaped.
+
+    Of any other path: all of it without escapes, and None.
+    Raises ProblemError: no-such-endpoint, for a path that could be taken for another one.
+    """
+    raw: bytes = scope.get("raw_path") or scope["path"].encode().replace(b"%", b"%25")
+    raw = raw.partition(b"?")[0].removeprefix(scope.get("root_path", "").encode())
+    if not raw.startswith(named):
+        if not _UNUSUAL.search(raw):
+            return raw.decode(errors="replace"), None
+        raw = _unescaped(raw, named)
+    for start in named:
+        if raw.startswith(start):
+            return start.decode(), raw[len(start) :]
+    return raw.decode(errors="replace"), None
+
+
+def _unescaped(raw: bytes, named: tuple[bytes, ...]) -> bytes:
+    """Return a path without escapes but for those in its name, if it has one (RFC 3986, 6.2.2.2).
+    Raises ProblemError: no-such-endpoint: a segment is empty, a dot or two, has a slash, or is no
+    UTF-8.
+    """
+    segments = raw.split(b"/")[1:]
+    plain = [text_of(segment) for segment in segments]
+    start = f"/{plain[0]}/{''.join(map(str, plain[1:2]))}/".encode()
+    if start in named and len(plain) > 2:
+        return start + b"/".join(segments[2:])
+    texts = [text for text in plain if text is not None and "/" not in text]
+    names = texts if texts[-1:] != [""] else texts[:-1]  # a last slash is passed over
+    if len(texts) < len(plain) or not {"", ".", ".."}.isdisjoint(names):
+        detail = "A segment of the path is empty, `.`, `..`, or has a slash or no UTF-8 in it."
+        raise ProblemError("no-such-endpoint", detail)
+    return "".join(f"/{text}" for text in texts).encode()
+
+
+def text_of(escaped: bytes) -> str | None:
+    """Decode an escaped name, strictly; None if it is not UTF-8 or badly escaped."""
+    if b"%" in escaped:
+        if _BAD_ESCAPE.search(escaped):
+            return None
+        escaped = unquote_to_bytes(escaped)
+    try:
+        return escaped.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def key_of(escaped: bytes) -> str:
+    key = text_of(escaped)
+    if key is None:
+        detail = "The key in the path is not percent-encoded UTF-8."
+        raise ProblemError("invalid-key", detail, code=INVALID_KEY)
+    if not 1 <= len(key.encode()) <= KEY_BYTES_MAX:
+        detail = f"A key has 1 to {KEY_BYTES_MAX} bytes of UTF-8."
+        raise ProblemError("invalid-key", detail, code=INVALID_KEY)
+    return key
+
+
+def check_query(query: bytes) -> None:
+    """Refuse a query string that would be decoded to something else than was meant.
+    Raises ProblemError: invalid-parameter.
+    """
+    if text_of(query) is None:
+        raise ProblemError("invalid-parameter", "The query is not percent-encoded UTF-8.")

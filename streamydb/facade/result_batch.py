@@ -7,7 +7,7 @@ plain ASCII text that is the record's key too. Everything else is decoded one by
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -15,10 +15,11 @@ import numpy as np
 
 from streamydb.columns import characters as c
 from streamydb.columns.addresses import SPARE_BYTES, start_of
+from streamydb.columns.hashing import hash_bytes, hash_ragged
 from streamydb.columns.jit import kernel, leaf
+from streamydb.columns.private import SEED
 from streamydb.columns.table import Ragged, Texts
 from streamydb.errors import RecordError
-from streamydb.facade.commit_columns import PARTITION_BITS, CommitColumns, extent
 from streamydb.facade.ports import LogPosition
 from streamydb.kafka.columns import RecordColumns
 from streamydb.read_model.json_values import value_end
@@ -28,10 +29,111 @@ from streamydb.records import Result, decode_result, is_strange_result
 from streamydb.records.formats import FORMAT, later_format
 from streamydb.txn_processor.tokens import text_end
 
-__all__ = [
-    "Commits", "ResultBatch", "batch_of", "count_in", "newest_in", "place_of", "position_of",
-    "result_in",
-]  # fmt: skip
+PARTITION_BITS: Final = 16
+"""A place in the log is ``offset << PARTITION_BITS | partition``."""
+
+
+class CommitColumns:
+    """Plain commits, each of another record of the log.
+
+    Attributes:
+        newest: the largest seq among them, with its commit timestamp.
+        ends: partition of the log -> offset after the last of their records.
+        size: bytes that they keep.
+    """
+
+    def __init__(self, records: RecordColumns, at: Ints, told: Ints) -> None:
+        """Sort by place and by id the rows ``at`` (shape (n,)) of ``records``.
+
+        ``told``: of each partition, offset, seq and timestamp; shape (n, 4).
+        """
+        places, self.newest, self.ends = extent(told)
+        self._values, self._ids = records.values, records.keys
+        order = np.argsort(places, kind="stable")
+        self._places, self._at = places[order], at[order]
+        hashes = hash_ragged(records.keys, int(SEED))[at]
+        order = np.argsort(hashes, kind="stable")
+        self._hashes, self._named = hashes[order], at[order]
+        self._low, self._high = int(self._places[0]), int(self._places[-1])
+        arrays = (
+            self._values.data, self._values.offsets, self._ids.data, self._ids.offsets,
+            self._places, self._at, self._hashes, self._named,
+        )  # fmt: skip
+        self.size = sum(array.nbytes for array in arrays)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (self._values[row] for row in np.sort(self._at).tolist())
+
+    @property
+    def distinct(self) -> bool:
+        """Each is of another record of the log."""
+        return bool((self._places[1:] > self._places[:-1]).all())
+
+    def places(self) -> list[int]:
+        return list(self._places.tolist())
+
+    def beyond(self, ends: Mapping[int, int]) -> bool:
+        """Return True if all lie at or after these ends of the log's partitions."""
+        partitions = self._places & ((1 << PARTITION_BITS) - 1)
+        known = np.zeros(int(partitions.max()) + 1, np.int64)
+        for number, end in ends.items():
+            if number < len(known):
+                known[number] = end
+        return bool((self._places >> PARTITION_BITS >= known[partitions]).all())
+
+    def meets(self, other: CommitColumns) -> bool:
+        """Return True if they have a record of the log in common."""
+        if not self.spans(other._low, other._high):
+            return False
+        return bool(np.isin(self._places, other._places, assume_unique=True).any())
+
+    def spans(self, first: int, last: int) -> bool:
+        """Return True if one of the places from ``first`` to ``last`` may be theirs."""
+        return first <= self._high and self._low <= last
+
+    def among(self, places: Iterable[int]) -> list[int]:
+        """Return those of some places that are theirs."""
+        asked = np.fromiter(places, np.int64)
+        rows = np.minimum(self._places.searchsorted(asked), len(self._places) - 1)
+        return list(asked[self._places[rows] == asked].tolist())
+
+    def at(self, place: int) -> bytes | None:
+        if not self.spans(place, place):
+            return None
+        row = int(self._places.searchsorted(place))
+        return self._values[int(self._at[row])] if self._places[row] == place else None
+
+    def of(self, txn_id: bytes, hashed: np.uint64) -> bytes | None:
+        first = int(self._hashes.searchsorted(hashed))
+        for row in range(first, len(self._hashes)):
+            if self._hashes[row] != hashed:
+                break
+            at = int(self._named[row])
+            if self._ids[at] == txn_id:
+                return self._values[at]
+        return None
+
+
+def extent(told: Ints) -> tuple[Ints, tuple[int, int], dict[int, int]]:
+    """Return the places of plain commits; the largest seq with its timestamp; partition -> end
+    offset.
+
+    ``told``: of each partition, offset, seq and timestamp; shape (n, 4), n > 0.
+    """
+    partitions, offsets, seqs, stamps = told.T
+    last = int(seqs.argmax())
+    ends = {n: int(offsets[partitions == n].max()) + 1 for n in np.unique(partitions).tolist()}
+    places = offsets << PARTITION_BITS | partitions
+    return places, (int(seqs[last]), int(stamps[last])), ends
+
+
+def hash_of(txn_id: bytes) -> np.uint64:
+    """The hash of an id; only this process knows it."""
+    return np.uint64(hash_bytes(txn_id, int(SEED)))
+
 
 _PARTITIONS_MAX: Final = 1 << PARTITION_BITS
 _OFFSETS_MAX: Final = 1 << (62 - PARTITION_BITS)
@@ -112,7 +214,6 @@ def _newest_of(result: Result) -> tuple[int, int]:
 
 
 def count_in(batch: ResultBatch) -> int:
-    """Return how many results there are."""
     return sum(
         len(each.values) if isinstance(each, Commits)
         else len(each) if isinstance(each, CommitColumns) else 1
@@ -122,9 +223,7 @@ def count_in(batch: ResultBatch) -> int:
 
 def result_in(value: bytes) -> Result | None:
     """The result in a record; None if the record is no result of any release.
-
-    Raises:
-        RecordError: it is a result that this release cannot read.
+    Raises RecordError: it is a result that this release cannot read.
     """
     try:
         return decode_result(value)
@@ -172,9 +271,7 @@ def _recognised(keys: Texts, values: Texts, pieces: Texts) -> Ints:
 
 def batch_of(records: RecordColumns) -> ResultBatch:
     """Return the results in records; a record that is no result is skipped.
-
-    Raises:
-        RecordError: one is a result that this release cannot read.
+    Raises RecordError: one is a result that this release cannot read.
     """
     told = _recognised(records.keys.texts(), records.values.texts(), _PIECES.texts())
     plain = told[:, 2] >= 0

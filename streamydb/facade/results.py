@@ -8,12 +8,16 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from streamydb.errors import ID_REUSED, UNTIMELY
-from streamydb.facade.commit_columns import CommitColumns, hash_of
-from streamydb.facade.ports import Decided, LogPosition
-from streamydb.facade.result_batch import Commits, ResultBatch, place_of, position_of
+from streamydb.facade.ports import LogPosition, ResultsEnd
+from streamydb.facade.result_batch import (
+    CommitColumns,
+    Commits,
+    ResultBatch,
+    hash_of,
+    place_of,
+    position_of,
+)
 from streamydb.records import Result, decode_result
-
-__all__ = ["REFUSED_COPIES", "ResultIndex"]
 
 REFUSED_COPIES = UNTIMELY | {ID_REUSED}
 """Codes of copies that were not executed, while another record with their id may have been."""
@@ -47,7 +51,6 @@ class ResultIndex:
     """
 
     def __init__(self, bytes_max: int) -> None:
-        """Keep results of `bytes_max` bytes."""
         self._bytes_max = bytes_max
         self._kept: dict[Hashable, bytes] = {}
         self._by_id: dict[bytes, Hashable] = {}
@@ -93,7 +96,6 @@ class ResultIndex:
         yield
 
     def _are_new(self, commits: CommitColumns) -> bool:
-        """Return True if no result of these records is kept."""
         if commits.beyond(self._ends):
             return True
         return self._kept.keys().isdisjoint(commits.places()) and not any(
@@ -157,16 +159,13 @@ class ResultIndex:
                 future.set_result(result)
         return bool(waiting)
 
-    def decided(self) -> Decided:
-        """Return how far the results go."""
-        return Decided(*self._newest, self._ends)
+    def decided(self) -> ResultsEnd:
+        return ResultsEnd(*self._newest, self._ends)
 
     def at(self, position: LogPosition) -> Result | None:
-        """Return the result of the record at a position, if it is kept."""
         return self._at(place_of(position))
 
     def of(self, txn_id: str) -> Result | None:
-        """Return the result of an id, if it is kept."""
         name = txn_id.encode()
         place = self._by_id.get(name)
         found = None if place is None else self._at(place)
@@ -178,7 +177,6 @@ class ResultIndex:
         return min(found, commit, key=lambda result: result.seq)
 
     def _commit_of(self, name: bytes) -> Result | None:
-        """Return the first commit of an id in columns."""
         hashed = hash_of(name)
         found = (each.of(name, hashed) for each in self._columns)
         value = next((value for value in found if value is not None), None)
@@ -189,7 +187,6 @@ class ResultIndex:
         return None if kept is None else decode_result(kept)
 
     def _value(self, place: Hashable) -> bytes | None:
-        """Return the record of a result that is kept."""
         kept = self._kept.get(place)
         return self._in_columns(place) if kept is None else kept
 

@@ -16,13 +16,11 @@ from streamydb.facade.console.traffic import Traffic
 from streamydb.facade.endpoint import Endpoint
 from streamydb.facade.headers import header_of
 from streamydb.facade.metrics import FacadeMetrics
-from streamydb.facade.paths import split_path
-from streamydb.facade.problems import ProblemError, told_of
+from streamydb.facade.problems import ProblemError, log_failure_text
 from streamydb.facade.queries import NoQuery, QueryForm
 from streamydb.facade.request import Request
+from streamydb.facade.request_target import split_path
 from streamydb.kafka.errors import KafkaUnavailableError
-
-__all__ = ["Route", "Router"]
 
 _LOG: Final = logging.getLogger("streamydb.facade")
 
@@ -35,13 +33,7 @@ class _Row(NamedTuple):
 
 
 class Route(NamedTuple):
-    """The place in the table that a request goes to.
-
-    Attributes:
-        row: the row; None: the table has no such path, or the path has no such method.
-        name: the rest of the path, if the row's path ends with a name.
-        allow: the methods of the path; empty: there is no such path.
-    """
+    """The place in the table that a request goes to; no row: no such path, or no such method."""
 
     row: _Row | None
     name: bytes = b""
@@ -49,7 +41,6 @@ class Route(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The route, as metrics and logs tell it."""
         return "unmatched" if self.row is None else self.row.endpoint.path
 
 
@@ -63,32 +54,30 @@ class _Path(NamedTuple):
 class Router:
     """The table of endpoints, and the way through it.
 
-    Attributes:
-        reading: paths whose POST reads; it appends only if its body says so, or never.
-        of_any_host: paths that answer also for a host that is none of the facade's.
+    ``reading``: paths whose POST reads, unless its body says otherwise. ``of_any_host``: paths that
+    answer also for a host that is none of the facade's.
     """
 
     def __init__(
         self, endpoints: Iterable[Endpoint], metrics: FacadeMetrics, traffic: Traffic
     ) -> None:
-        """Route to `endpoints`; count problems in `metrics`, and answers in `traffic`."""
         by_path: dict[str, list[Endpoint]] = defaultdict(list)
         for endpoint in endpoints:
             by_path[endpoint.path].append(endpoint)
         self._paths: dict[str, _Path] = {}
         self._named: dict[str, _Path] = {}
         self._nested: list[tuple[str, bool, _Path]] = []
-        for path, found in by_path.items():
+        for path, path_endpoints in by_path.items():
             start, _, _ = path.partition("{")
-            place, rest = _path_of(found), found[0].rest
+            path_rows, rest = _path_of(path_endpoints), path_endpoints[0].rest
             if rest == "text":
-                self._named[start] = place
+                self._named[start] = path_rows
             elif rest:
-                self._nested.append((start, rest == "segments", place))
+                self._nested.append((start, rest == "segments", path_rows))
             else:
-                self._paths[path] = place
+                self._paths[path] = path_rows
         self._starts = tuple(start.encode() for start in self._named)
-        every = [endpoint for found in by_path.values() for endpoint in found]
+        every = [endpoint for path_endpoints in by_path.values() for endpoint in path_endpoints]
         self.reading = frozenset(
             e.path for e in every if e.method == "POST" and e.appends != "always"
         )
@@ -98,25 +87,22 @@ class Router:
 
     def find(self, scope: Scope) -> Route:
         """Return the place of a request.
-
-        Raises:
-            ProblemError: no-such-endpoint, for a path that could be taken for another one.
+        Raises ProblemError: no-such-endpoint, for a path that could be taken for another one.
         """
         path, name = split_path(scope, self._starts)
         if name is not None:
             return _route(self._named[path], scope["method"], name)
         path = path.removesuffix("/") or "/"
-        place = self._paths.get(path)
-        if place is not None:
-            return _route(place, scope["method"])
-        for start, many, place in self._nested:
+        path_rows = self._paths.get(path)
+        if path_rows is not None:
+            return _route(path_rows, scope["method"])
+        for start, many, path_rows in self._nested:
             rest = path.removeprefix(start)
             if rest != path and rest and (many or "/" not in rest):
-                return _route(place, scope["method"], rest.encode())
+                return _route(path_rows, scope["method"], rest.encode())
         return Route(None)
 
     async def answer(self, request: Request, route: Route) -> None:
-        """Answer a request."""
         began = time.perf_counter()
         try:
             try:
@@ -131,14 +117,12 @@ class Router:
                 self._traffic.record(int(time.time()), work, request.sender.status, seconds)
 
     def _failed(self, error: Exception) -> Answer:
-        """Return the answer that an exception stands for."""
         problem = _problem_of(error)
         self._metrics.problem(problem.problem.slug)
         return problem_answer(problem)
 
 
 async def _answer(request: Request, route: Route) -> Answer | EventStream:
-    """Have the endpoint answer; raises whatever keeps it from doing so."""
     if route.row is None:
         if not route.allow:
             raise ProblemError("no-such-endpoint", "See /schema for the endpoints.")
@@ -155,8 +139,8 @@ async def _answer(request: Request, route: Route) -> Answer | EventStream:
     return await endpoint.answer(request, query)
 
 
-def _route(place: _Path, method: str, name: bytes = b"") -> Route:
-    return Route(place.rows.get(method), name, place.allow)
+def _route(path_rows: _Path, method: str, name: bytes = b"") -> Route:
+    return Route(path_rows.rows.get(method), name, path_rows.allow)
 
 
 def _path_of(endpoints: list[Endpoint]) -> _Path:
@@ -177,21 +161,17 @@ def _path_of(endpoints: list[Endpoint]) -> _Path:
 
 
 def _teller_of(allow: str) -> Callable[[Request, Any], Coroutine[Any, Any, Answer]]:
-    """Return what names the methods of a path."""
-
     async def tell_methods(_request: Request, _query: object) -> Answer:
-        """Name the methods."""
         return Answer(b"", {"Allow": allow}, 204, ())
 
     return tell_methods
 
 
 def _problem_of(error: Exception) -> ProblemError:
-    """Return the problem that an exception stands for."""
     if isinstance(error, ProblemError):
         return error
     if isinstance(error, KafkaUnavailableError):
-        return ProblemError("log-unavailable", f"{told_of(error)}.", retry_after_s=1)
+        return ProblemError("log-unavailable", f"{log_failure_text(error)}.", retry_after_s=1)
     if isinstance(error, StreamyError):
         _LOG.warning("the read model failed with %s", type(error).__name__)
         return ProblemError("not-ready", "The read model cannot be read.", retry_after_s=1)

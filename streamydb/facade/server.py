@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.facade.auth import load_tokens
-from streamydb.facade.ending import SHUTDOWN_S, Ending
 from streamydb.facade.settings import LOOPBACK_HOSTS, FacadeSettings
+from streamydb.facade.waiting import SHUTDOWN_S, Shutdown
 from streamydb.kafka.patience import Patience
 from streamydb.local.collector import keep_all, often_collected
 from streamydb.local.open_files import take_file_handles
@@ -26,13 +26,10 @@ if TYPE_CHECKING:
 
     from streamydb.facade.about import About
     from streamydb.facade.asgi import App
-    from streamydb.facade.feed_ports import ChangeSource
     from streamydb.facade.metrics import FacadeMetrics
-    from streamydb.facade.ports import FollowedModel, ReadModel, TransactionLog
+    from streamydb.facade.ports import ChangeSource, FollowedModel, ReadModel, TransactionLog
     from streamydb.local.folder import PipelineStatus
     from streamydb.settings import Settings
-
-__all__ = ["checked", "listen", "make_server", "serve", "serve_database", "server_of"]
 
 _LOG: Final = logging.getLogger("streamydb.facade")
 _BACKLOG: Final = 4_096
@@ -74,9 +71,7 @@ def make_server(
     about: About | None = None,
 ) -> uvicorn.Server:
     """Return the server, not started yet.
-
-    Raises:
-        ConfigurationError: see `checked`; or the tokens or certificates cannot be read.
+    Raises ConfigurationError: see `checked`; or the tokens or certificates cannot be read.
     """
     from streamydb.facade.app import create_app
 
@@ -86,18 +81,10 @@ def make_server(
 
 
 def server_of(
-    app: App, settings: FacadeSettings, metrics: FacadeMetrics, ending: Ending | None = None
+    app: App, settings: FacadeSettings, metrics: FacadeMetrics, ending: Shutdown | None = None
 ) -> uvicorn.Server:
     """Return a server of an application with the facade's settings and bounds, not started yet.
-
-    Args:
-        app: the application.
-        settings: the facade's.
-        metrics: what is counted of its connections.
-        ending: told when the server begins to end.
-
-    Raises:
-        ConfigurationError: the certificates cannot be read.
+    Raises ConfigurationError: the certificates cannot be read.
     """
     import uvicorn
 
@@ -129,7 +116,7 @@ def server_of(
             f"{settings.tls_certificate_file}, {settings.tls_key_file}: no usable certificate and "
             f"key ({error.strerror or type(error).__name__})"
         ) from None
-    return Server(config, Ending() if ending is None else ending)
+    return Server(config, Shutdown() if ending is None else ending)
 
 
 def serve(
@@ -141,9 +128,7 @@ def serve(
     about: About | None = None,
 ) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP.
-
-    Raises:
-        ConfigurationError: see `make_server`; or the address is taken.
+    Raises ConfigurationError: see `make_server`; or the address is taken.
     """
     server = make_server(settings, model, log, changes, pipeline, about)
     with suppress(ValueError):  # not the main thread: then no signal comes here
@@ -173,11 +158,6 @@ def _read_once(model: ReadModel) -> None:
 def serve_database(settings: Settings, facade: FacadeSettings, model: FollowedModel) -> None:
     """Serve a database on Kafka until it is told to stop, as `serve`; waits until Kafka answers.
 
-    Args:
-        settings: the database and the connection.
-        facade: where and how to serve.
-        model: what is read; a follower elsewhere keeps it up to date.
-
     Raises:
         ConfigurationError: see `serve`.
         KafkaUnavailableError: Kafka refuses us, or has no such database.
@@ -201,21 +181,18 @@ def _wait(seconds: float) -> bool:
     return False
 
 
-def _take_file_handles(wanted: int) -> None:
-    """Be allowed what the connections need, or tell that it is less."""
-    most = take_file_handles(wanted)
-    if most < wanted:
+def _take_file_handles(handles: int) -> None:
+    granted = take_file_handles(handles)
+    if granted < handles:
         _LOG.warning(
             "this process may have %d files open, its connections may need %d: raise the limit "
-            "(ulimit -n) or lower STREAMYDB_SERVE_CONNECTIONS_MAX", most, wanted,
+            "(ulimit -n) or lower STREAMYDB_SERVE_CONNECTIONS_MAX", granted, handles,
         )  # fmt: skip
 
 
 def listen(settings: FacadeSettings) -> socket.socket:
     """Return the socket to serve on; it sends without delay, and drops those who do not read.
-
-    Raises:
-        ConfigurationError: the address cannot be listened on.
+    Raises ConfigurationError: the address cannot be listened on.
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family)

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from streamydb.facade.about import About
 from streamydb.facade.auth import Tokens
 from streamydb.facade.bounds import Budget, Limiter
-from streamydb.facade.ending import Ending
 from streamydb.facade.feed import Feed
-from streamydb.facade.feed_ports import ChangeSource
 from streamydb.facade.health import HealthMonitor
 from streamydb.facade.life.explainer import Explainer
 from streamydb.facade.metrics import FacadeMetrics
-from streamydb.facade.ports import ReadModel, TransactionLog
+from streamydb.facade.ports import ChangeSource, ReadModel, TransactionLog
 from streamydb.facade.reads import Reader
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import QueryRunner
@@ -22,10 +20,9 @@ from streamydb.facade.sql_statements import StatementRunner
 from streamydb.facade.stream_pages import StreamFeed
 from streamydb.facade.ticks import Ticker
 from streamydb.facade.traces import OFF, Traces
+from streamydb.facade.waiting import Shutdown
 from streamydb.facade.writes import TransactionWriter
 from streamydb.local.folder import PipelineStatus
-
-__all__ = ["Services", "make_services"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +35,7 @@ class Services:
     changes: ChangeSource
     tokens: Tokens
     metrics: FacadeMetrics
-    ending: Ending
+    ending: Shutdown
     bodies: Budget
     reader: Reader
     queries: QueryRunner
@@ -62,8 +59,7 @@ def make_services(
     pipeline: Callable[[], PipelineStatus] | None = None,
     about: About | None = None,
 ) -> Services:
-    """Put the parts of a facade together."""
-    metrics, ending = FacadeMetrics(), Ending()
+    metrics, ending = FacadeMetrics(), Shutdown()
     reader = Reader(model, log, settings, ending)
     queries = QueryRunner(model, reader, settings)
     services = Services(
@@ -93,7 +89,6 @@ def make_services(
 
 
 def _show(services: Services) -> None:
-    """Show what is under way in the metrics."""
     show = services.metrics.gauge
     show("in_flight", "Transactions waited for", lambda: services.writer.in_flight.total)
     show("waiting_reads", "Reads that wait", lambda: services.reader.waiters.total)

@@ -12,8 +12,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX, TRANSACTION_BYTES_MAX
 
-__all__ = ["LOOPBACK_HOSTS", "FacadeSettings"]
-
 LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 """Names under which a facade on the loopback interface may be addressed."""
 
@@ -132,12 +130,10 @@ class FacadeSettings(BaseSettings):
     @field_validator("allowed_hosts", "cors_origins")
     @classmethod
     def _as_sent(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        """Names as browsers send them."""
         return None if names is None else tuple(map(str.lower, names))
 
     @model_validator(mode="after")
     def _check_together(self) -> FacadeSettings:
-        """Refuse settings that contradict each other."""
         if (self.tls_certificate_file is None) != (self.tls_key_file is None):
             raise ValueError("tls_certificate_file and tls_key_file belong together: give both")
         if self.tokens is not None and self.tokens_file is not None:
@@ -168,7 +164,6 @@ class FacadeSettings(BaseSettings):
 
     @property
     def scheme(self) -> str:
-        """The scheme of the facade's addresses."""
         return "http" if self.tls_key_file is None else "https"
 
     @property
@@ -183,7 +178,6 @@ class FacadeSettings(BaseSettings):
         return f"{self.scheme}://{address if address.version == 4 else f'[{address}]'}"
 
     def limits(self) -> dict[str, float]:
-        """Return the limits by name, units last."""
         ends = ("_max", "_s")
         return {n: v for n, v in self.model_dump().items() if n.endswith(ends)}
 

@@ -7,23 +7,22 @@ from typing import Annotated, Any
 
 import msgspec
 
+from streamydb.client.requests import Consistency
 from streamydb.errors import ID_REUSED, ValueRejected
 from streamydb.facade.answer import Answer, json_answer
-from streamydb.facade.body import decode_fields, reading
+from streamydb.facade.body import decode_fields, request_body
 from streamydb.facade.generations import require_said
 from streamydb.facade.headers import Preference, idempotency_key, preference
 from streamydb.facade.payloads import refuse_code
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import NoQuery
-from streamydb.facade.reads import Consistency, check_seqs
+from streamydb.facade.reads import check_seqs
 from streamydb.facade.request import Request
 from streamydb.facade.sql_queries import SqlQuery
 from streamydb.facade.sql_statements import SqlTransaction
-from streamydb.facade.transactions import decided
+from streamydb.facade.transactions import authorise_and_execute
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN, KEY_BYTES_MAX
 from streamydb.records import Result, canonical
-
-__all__ = ["post_query", "post_sql"]
 
 _REFUSED = {"constraint-violated", "query-invalid"}
 """Problems of statements that were executed."""
@@ -43,7 +42,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
 async def post_query(request: Request, _: NoQuery) -> Answer:
     """Run one SELECT over the table `kv(key, value, version, ts)` at one snapshot."""
     services = request.services
-    async with reading(request) as raw:
+    async with request_body(request) as raw:
         body = _decoded(raw)
     require_said(request.generation, services.model.generation, body.min_version)
     query = SqlQuery(
@@ -73,7 +72,7 @@ async def post_sql(request: Request, _: NoQuery) -> Answer:
     """Execute statements on tables as one transaction: the rows and counts of each."""
     services = request.services
     headers = request.headers
-    async with reading(request) as raw:
+    async with request_body(request) as raw:
         body = _statements(raw)
     require_said(request.generation, services.model.generation, body.min_version)
     key, sent = idempotency_key(headers), False
@@ -86,7 +85,7 @@ async def post_sql(request: Request, _: NoQuery) -> Answer:
         nonlocal sent
         sent = True
         wait = Preference(False, preference(headers).wait_s)
-        pending, result = await decided(request, txn_id, payload, wait)
+        pending, result = await authorise_and_execute(request, txn_id, payload, wait)
         if result is None:
             raise pending.problem()
         return result

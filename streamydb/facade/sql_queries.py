@@ -7,19 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from streamydb.client.requests import Consistency
 from streamydb.errors import install
 from streamydb.facade.auth import Caller
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.ports import ReadModel, Snapshot
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.reads import Consistency, Reader, ReadPoint, in_thread
+from streamydb.facade.reads import Reader, ReadPoint, in_thread
 from streamydb.facade.settings import FacadeSettings
 
 if TYPE_CHECKING:
     from streamydb.sql.pool import QueryPool
     from streamydb.sql.worker import Job, QueryOutcome, StoredRow
-
-__all__ = ["QueryRunner", "SqlQuery", "no_process"]
 
 _PAGE_ROWS: Final = 1_000
 _RETRY_AFTER_S: Final = 1
@@ -47,7 +46,6 @@ class QueryRunner:
     """Runs queries, a few at a time."""
 
     def __init__(self, model: ReadModel, reader: Reader, settings: FacadeSettings) -> None:
-        """Query `model`, at states that `reader` finds."""
         self._model = model
         self._reader = reader
         self._settings = settings
@@ -55,12 +53,7 @@ class QueryRunner:
         self.running = Limiter("queries", max(1, settings.queries_max), settings.client_queries_max)
 
     async def run(self, query: SqlQuery, client: Caller, asker: str = "") -> bytes:
-        """Return the JSON of the answer.
-
-        Args:
-            query: what is asked.
-            client: who asks.
-            asker: how the client is counted.
+        """Return the JSON of the answer; the client is counted by the name `asker`.
 
         Raises:
             ProblemError: queries-off, query-invalid, query-costly, answer-too-large, forbidden,
@@ -77,22 +70,17 @@ class QueryRunner:
         return _body(outcome)
 
     async def stop(self) -> None:
-        """End the process that is kept ready."""
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
 
     def must_run(self) -> None:
-        """Refuse if nothing can be run here.
-
-        Raises:
-            ProblemError: queries-off.
-        """
-        from streamydb.sql.pool import installed
+        """Refuse if nothing can be run here. Raises ProblemError: queries-off."""
+        from streamydb.sql.pool import is_installed
 
         if not self._settings.queries_max:
             raise ProblemError("queries-off", "This facade runs no queries (queries_max is 0).")
-        if not installed():
+        if not is_installed():
             detail = f"This facade has no DuckDB; install it there: {install('sql')}."
             raise ProblemError("queries-off", detail)
 
@@ -105,13 +93,12 @@ class QueryRunner:
         return self._pool
 
     async def _job(self, query: SqlQuery, prefixes: list[str]) -> Job:
-        """The query with the place of its data, or with the data if they lie in memory."""
         from streamydb.read_model import ReadModel as StoredModel
         from streamydb.sql.worker import Job
 
         settings = self._settings
-        wanted = ReadPoint(query.at, query.consistency, query.min_version)
-        with await self._reader.snapshot(wanted, query.wait_s) as snapshot:
+        point = ReadPoint(query.at, query.consistency, query.min_version)
+        with await self._reader.snapshot(point, query.wait_s) as snapshot:
             stored = self._model if isinstance(self._model, StoredModel) else None
             rows = [] if stored else await in_thread(_rows, snapshot, prefixes)
             return Job(
@@ -131,17 +118,15 @@ class QueryRunner:
 
 
 def _prefixes(prefix: str, client: Caller) -> list[str]:
-    """The keys that a query sees: all that the client asks for and may read."""
     from streamydb.sql.keyspace import within
 
-    found = within(prefix, client.scopes["read"])
-    if not found:
+    prefixes = within(prefix, client.scopes["read"])
+    if not prefixes:
         client.must_read(prefix)
-    return found
+    return prefixes
 
 
 def no_process() -> ProblemError:
-    """The problem of a machine, or a container, that gives no process for a query now."""
     detail = "No process can be started for it now; try again later."
     return ProblemError("overloaded", detail, retry_after_s=_RETRY_AFTER_S)
 
@@ -162,7 +147,6 @@ def _walk(snapshot: Snapshot, prefixes: list[str]) -> Iterator[StoredRow]:
 
 
 def _body(outcome: QueryOutcome) -> bytes:
-    """The answer, or the problem that it is."""
     if outcome.kind == "invalid":
         detail = "The query cannot be run; `error` says why."
         raise ProblemError("query-invalid", detail, error=outcome.message)

@@ -16,20 +16,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from streamydb.client.requests import Consistency
+from streamydb.client.session import new_id
 from streamydb.errors import CHECK_FAILED
 from streamydb.facade.auth import Caller
-from streamydb.facade.payloads import new_id
 from streamydb.facade.ports import Snapshot
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.reads import Consistency, Reader, ReadPoint, in_thread
+from streamydb.facade.reads import Reader, ReadPoint, in_thread
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import QueryRunner, no_process
 from streamydb.records import Result
 
 if TYPE_CHECKING:
     from streamydb.sql.dialogues import DialoguePool
-
-__all__ = ["SqlTransaction", "StatementRunner"]
 
 _PAGE_ENTRIES: Final = 1_000
 _ATTEMPTS_MAX: Final = 30
@@ -39,14 +38,11 @@ _LATE_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class SqlTransaction:
-    """Statements that are one transaction.
+    """Statements that are one transaction, at a state as for a read.
 
-    Attributes:
-        tables: the name of the tables, a part of their keys.
-        statements: each with the values of its parameters.
-        txn_id: of the transaction, which then is tried once; None: tried again after a conflict.
-        at, consistency, min_version: the state that it reads, as for a read.
-        wait_s: how long to wait for that state, if that is less than the settings say.
+    ``tables``: their name, a part of their keys. With a ``txn_id`` it is tried once, else again
+    after a conflict. ``wait_s``: how long to wait for the state, if that is less than the settings
+    say.
     """
 
     tables: str
@@ -63,7 +59,7 @@ Commit = Callable[[str, bytes], Awaitable[Result]]
 
 
 @dataclass(slots=True)
-class _Seen:
+class _AttemptReads:
     """Reads one snapshot for an attempt; knows the versions of keys, and how many ranges had."""
 
     snapshot: Snapshot
@@ -72,7 +68,6 @@ class _Seen:
     ranges: dict[tuple[str, str], int] = field(default_factory=dict)
 
     async def answer(self, question: list[Any]) -> Any:
-        """Answer a question of the process."""
         if question[0] == "read":
             return await in_thread(self._read, question[1])
         return await in_thread(self._scan, question[1], question[2])
@@ -87,10 +82,10 @@ class _Seen:
         ]
 
     def _read(self, keys: list[str]) -> list[bytes | None]:
-        found = self.snapshot.get_many(keys)
-        pairs = zip(keys, found, strict=True)
+        entries = self.snapshot.get_many(keys)
+        pairs = zip(keys, entries, strict=True)
         self.keys |= {key: 0 if entry is None else entry.version for key, entry in pairs}
-        values = [None if entry is None else bytes(entry.value) for entry in found]
+        values = [None if entry is None else bytes(entry.value) for entry in entries]
         self._take(sum(len(value) for value in values if value is not None))
         return values
 
@@ -114,20 +109,16 @@ class StatementRunner:
     """Runs transactions of SQL, a few at a time, together with queries."""
 
     def __init__(self, queries: QueryRunner, reader: Reader, settings: FacadeSettings) -> None:
-        """Read at states that `reader` finds."""
         self._queries, self._reader, self._settings = queries, reader, settings
         self._pool: DialoguePool | None = None
 
     async def run(
         self, wanted: SqlTransaction, client: Caller, commit: Commit, asker: str = ""
     ) -> bytes:
-        """Return the JSON of the answer: `seq`, `id` and `results`.
+        """Return the JSON of the answer: `seq`, `id` and `results`; `commit` executes what is
+        written.
 
-        Args:
-            wanted: what is executed.
-            client: who sends it.
-            commit: executes what it writes.
-            asker: how the client is counted; its processes work for nobody else.
+        The client is counted by the name `asker`, and its processes work for nobody else.
 
         Raises:
             ProblemError: queries-off, query-invalid, query-costly, answer-too-large, forbidden,
@@ -159,7 +150,6 @@ class StatementRunner:
         raise _conflict(result)
 
     async def stop(self) -> None:
-        """End the processes."""
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
@@ -193,7 +183,7 @@ class StatementRunner:
         }
         point = ReadPoint(wanted.at, wanted.consistency, wanted.min_version)
         with await self._reader.snapshot(point, wanted.wait_s) as snapshot:
-            seen = _Seen(snapshot, settings.query_memory_bytes_max)
+            seen = _AttemptReads(snapshot, settings.query_memory_bytes_max)
             try:
                 outcome = await pool.run(asker, job, seen.answer, settings.query_timeout_s)
             except TooMuch:
@@ -220,18 +210,17 @@ def _body(seq: int, txn_id: str | None, outcome: dict[str, Any]) -> bytes:
 
 
 def _refused(outcome: dict[str, Any]) -> ProblemError:
-    """The problem of statements that cannot be executed."""
-    told = dict(outcome)
-    kind = told.pop("kind")
+    members = dict(outcome)
+    kind = members.pop("kind")
     if kind == "large":
         return ProblemError("answer-too-large", "Ask for fewer rows or columns, with LIMIT.")
     if kind == "name":
-        return ProblemError("invalid-parameter", told["error"], parameters=["tables"])
+        return ProblemError("invalid-parameter", members["error"], parameters=["tables"])
     if kind == "constraint":
         detail = "A row would violate a constraint of its table; nothing was written."
-        return ProblemError("constraint-violated", detail, violated=told["error"], **told)
+        return ProblemError("constraint-violated", detail, violated=members["error"], **members)
     detail = "A statement cannot be executed; `error` says why. Nothing was written."
-    return ProblemError("query-invalid", detail, reason=kind, **told)
+    return ProblemError("query-invalid", detail, reason=kind, **members)
 
 
 def _conflict(result: Result) -> ProblemError:

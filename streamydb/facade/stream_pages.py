@@ -14,12 +14,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.ending import Ending
-from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSource, StreamSpan
+from streamydb.facade.ports import PageBounds, StreamRow, StreamSource, StreamSpan
+from streamydb.facade.waiting import Shutdown
 from streamydb.kafka.errors import LogFaultError
 from streamydb.records.emission import partition_of, place_of
-
-__all__ = ["EmittedPage", "StreamFeed", "StreamPosition", "fresh"]
 
 _OVERHEAD_BYTES: Final = 300
 _UNKNOWN: Final = -1
@@ -45,9 +43,7 @@ class EmittedPage(NamedTuple):
     more: bool
 
 
-class _News:
-    """Tells those who wait for a stream that something has come."""
-
+class _Arrival:
     def __init__(self) -> None:
         self.came = asyncio.Event()
         self.readers = 0
@@ -57,30 +53,30 @@ class StreamFeed:
     """The latest records of all streams; used in one event loop."""
 
     def __init__(
-        self, source: StreamSource, bytes_max: int, catch_ups_max: int, ending: Ending | None = None
+        self,
+        source: StreamSource,
+        bytes_max: int,
+        catch_ups_max: int,
+        ending: Shutdown | None = None,
     ) -> None:
-        """Keep records of `bytes_max` bytes."""
-        self._ending = Ending() if ending is None else ending
+        self._ending = Shutdown() if ending is None else ending
         self._source = source
         self._bytes_max = bytes_max
         self._catch_ups = Limiter("reads of old records of streams", catch_ups_max)
         self._order: deque[StreamRow] = deque()
         self._kept: dict[bytes, deque[StreamRow]] = {}
-        self._news: dict[bytes, _News] = {}
+        self._news: dict[bytes, _Arrival] = {}
         self._bytes = 0
         self._floors: dict[int, int] = {}
         self._starting = asyncio.Lock()
 
     @property
     def waiting(self) -> int:
-        """The number of readers that wait for records."""
         return sum(news.readers for news in self._news.values())
 
     async def start(self) -> None:
         """Start the source, when the first reader comes, and again when it has ended.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not answer, or there are no streams.
+        Raises KafkaUnavailableError: Kafka does not answer, or there are no streams.
         """
         async with self._starting:
             if not self._floors or self._source.failed():
@@ -90,7 +86,6 @@ class StreamFeed:
                 self._bytes, self._floors = 0, floors
 
     def publish(self, rows: Iterable[StreamRow]) -> None:
-        """Take the next records of the topic, and wake those who wait for them."""
         for row in rows:
             if row.offset < self._floors.get(row.partition, 0):
                 continue  # of a source that has ended: what came after it is not kept
@@ -161,18 +156,17 @@ class StreamFeed:
             if row.offset < place.offset:
                 break
             known.append(row)
-        found: list[StreamRow] = []
+        rows_found: list[StreamRow] = []
         size = 0
         for row in fresh((place.seq, place.index), reversed(known)):
             size += len(row.value)
-            if found and (len(found) >= bounds.records_max or size > bounds.bytes_max):
-                return found, True
-            found.append(row)
-        return found, False
+            if rows_found and (len(rows_found) >= bounds.records_max or size > bounds.bytes_max):
+                return rows_found, True
+            rows_found.append(row)
+        return rows_found, False
 
     async def _comes(self, key: bytes, wait_s: float) -> None:
-        """Wait for a record of a stream."""
-        news = self._news.setdefault(key, _News())
+        news = self._news.setdefault(key, _Arrival())
         news.readers += 1
         try:
             async with self._ending.timeout(wait_s):
@@ -185,7 +179,6 @@ class StreamFeed:
                 del self._news[key]
 
     def _drop(self) -> None:
-        """Let the oldest record go."""
         row = self._order.popleft()
         kept = self._kept[row.key]
         kept.popleft()
@@ -199,14 +192,13 @@ def fresh(after: tuple[int, int], rows: Iterable[StreamRow]) -> Iterator[StreamR
     """Those after (seq, index), each once: after a crash of the pipeline some are there again."""
     at = after
     for row in rows:
-        found = place_of(row.value)
-        if found > at:
-            at = found
+        place_found = place_of(row.value)
+        if place_found > at:
+            at = place_found
             yield row
 
 
 def _page(place: StreamPosition, rows: list[StreamRow], *, more: bool) -> EmittedPage:
-    """A page, and the place after it."""
     if rows:
         seq, index = place_of(rows[-1].value)
         place = StreamPosition(place.stream, seq, index, rows[-1].offset + 1)

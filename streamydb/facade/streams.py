@@ -10,7 +10,7 @@ import msgspec
 from streamydb.errors import StreamyError
 from streamydb.facade.answer import Answer, unkept_json
 from streamydb.facade.cursors import decode_cursor, encode_cursor, foreign_cursor
-from streamydb.facade.feed_ports import PageBounds
+from streamydb.facade.ports import PageBounds
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import StreamQuery
 from streamydb.facade.reads import ReadPoint
@@ -20,8 +20,6 @@ from streamydb.facade.stream_pages import EmittedPage, StreamPosition
 from streamydb.limits import INTEGER_MAX
 from streamydb.records import module_key
 from streamydb.records.emission import is_stream
-
-__all__ = ["get_stream", "stream_page"]
 
 _GIVER: Final = "this stream"
 
@@ -52,34 +50,26 @@ async def stream_page(
     wait_s: float,
     patience_s: float = math.inf,
 ) -> bytes:
-    """The answer to a reader of a stream.
+    """Return the answer to a reader of a stream.
 
-    Args:
-        services: the parts of the facade.
-        name: `module.stream`.
-        client: how the reader is counted.
-        cursor: of the page before; None: this is the first one.
-        after: `seq` or `seq.index` after which the first page begins; None: the beginning.
-        limit: most records.
-        wait_s: how long to wait for one, at most what the settings allow.
-        patience_s: how long each look at Kafka and the read model may take, if that is less than
-            the settings say.
+    ``client``: the name by which the reader is counted. ``after``: `seq` or `seq.index` after which
+    the first page begins. ``patience_s``: how long each look at Kafka and the read model may take,
+    if that is less than the settings say.
 
     Raises:
         ProblemError: no-such-stream, invalid-parameter, too-many-requests, overloaded.
         KafkaUnavailableError: Kafka does not answer.
-
     """
-    place, ts_ms = StreamPosition(name), 0
+    position, ts_ms = StreamPosition(name), 0
     if cursor is not None:
-        place = decode_cursor(cursor, StreamPosition, _GIVER, services.model.generation)
-        if place.stream != name:
+        position = decode_cursor(cursor, StreamPosition, _GIVER, services.model.generation)
+        if position.stream != name:
             raise foreign_cursor(_GIVER)
     else:
         await _must_exist(services, name, patience_s)
         if after is not None:
-            place = _after(name, after)
-            ts_ms = _time_of(services, place.seq)
+            position = _after(name, after)
+            ts_ms = _time_of(services, position.seq)
     settings = services.settings
     bounds = PageBounds(
         min(limit, settings.page_entries_max), settings.answer_bytes_max,
@@ -87,10 +77,10 @@ async def stream_page(
     )  # fmt: skip
     wait_s = min(wait_s, settings.heartbeat_s)
     if not wait_s:
-        page = await services.emitted.page(place, bounds, 0, ts_ms)
+        page = await services.emitted.page(position, bounds, 0, ts_ms)
     else:
         with services.streams.enter(client):
-            page = await services.emitted.page(place, bounds, wait_s, ts_ms)
+            page = await services.emitted.page(position, bounds, wait_s, ts_ms)
     return _body(page, services.model.generation)
 
 
@@ -106,16 +96,14 @@ async def _must_exist(services: Services, name: str, wait_s: float) -> None:
 
 
 def _after(name: str, text: str) -> StreamPosition:
-    """The place after a transaction, or after one of its records."""
     seq, _, index = text.partition(".")
-    place = StreamPosition(name, int(seq), int(index) if index else INTEGER_MAX)
-    if max(place.seq, place.index) > INTEGER_MAX:
+    position = StreamPosition(name, int(seq), int(index) if index else INTEGER_MAX)
+    if max(position.seq, position.index) > INTEGER_MAX:
         raise ProblemError("invalid-parameter", "There is no such place.", parameters=["after"])
-    return place
+    return position
 
 
 def _time_of(services: Services, seq: int) -> int:
-    """The commit timestamp of a seq, if the read model still has it, else 0."""
     try:
         with services.model.snapshot(seq) as snapshot:
             return snapshot.ts_ms

@@ -25,8 +25,6 @@ from streamydb.facade.ports import ReadModel, TransactionLog
 from streamydb.facade.reads import in_thread
 from streamydb.facade.settings import FacadeSettings
 
-__all__ = ["Ticker"]
-
 _LOG = logging.getLogger(__name__)
 _PAUSE_S_MAX: Final = 60.0
 
@@ -34,13 +32,10 @@ _PAUSE_S_MAX: Final = 60.0
 class Ticker:
     """Appends a tick when a key has ended and nobody writes.
 
-    Attributes:
-        appended: how many it has appended.
-        vain: how many of them, up to now, did not reach the end that they were for.
+    ``vain``: how many ticks in a row did not reach the end that they were for.
     """
 
     def __init__(self, model: ReadModel, log: TransactionLog, settings: FacadeSettings) -> None:
-        """Look at ``model``, append to ``log``."""
         self.appended = self.vain = 0
         self._model = model
         self._log = log

@@ -18,8 +18,6 @@ from streamydb.facade.asgi import Scope
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
-__all__ = ["OFF", "OpenTelemetry", "Traces", "exporting"]
-
 _NAME: Final = "streamydb.facade"
 
 
@@ -34,15 +32,11 @@ class Traces(Protocol):
 
 
 class _Off:
-    """No traces."""
-
     def span(self, name: str, **attributes: str | int) -> AbstractContextManager[Any]:
-        """Return a context that does nothing."""
         del name, attributes
         return nullcontext()
 
     def headers(self) -> None:
-        """Return nothing."""
         return
 
 
@@ -58,7 +52,6 @@ class OpenTelemetry:
     """
 
     def __init__(self, provider: TracerProvider) -> None:
-        """Begin spans with `provider`."""
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         self._provider = provider
@@ -66,11 +59,9 @@ class OpenTelemetry:
         self._propagator = TraceContextTextMapPropagator()
 
     def span(self, name: str, **attributes: str | int) -> AbstractContextManager[Any]:
-        """Return a span below the current one, to be entered."""
         return self._tracer.start_as_current_span(name, attributes=dict(attributes))
 
     def headers(self) -> Mapping[str, bytes] | None:
-        """Return `traceparent` (and `tracestate`) of the current span."""
         carrier: dict[str, str] = {}
         self._propagator.inject(carrier)
         return {name: value.encode() for name, value in carrier.items()} or None
@@ -92,15 +83,12 @@ class OpenTelemetry:
         )
 
     def shutdown(self) -> None:
-        """Export what is left."""
         self._provider.shutdown()
 
 
 def exporting() -> OpenTelemetry:
     """Return traces that are sent by OTLP over HTTP; OpenTelemetry's own variables say where.
-
-    Raises:
-        ConfigurationError: the packages of the extra `otel` are missing.
+    Raises ConfigurationError: the packages of the extra `otel` are missing.
     """
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

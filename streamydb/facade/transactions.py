@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
+import msgspec
+from msgspec import UNSET
+
 from streamydb.constraints.locks import relocked
 from streamydb.errors import UNTIMELY
 from streamydb.facade.answer import Answer, json_answer
 from streamydb.facade.auth import ANYBODY, Caller
-from streamydb.facade.body import reading
+from streamydb.facade.body import request_body
 from streamydb.facade.headers import Preference, deadline_ms, idempotency_key, preference
-from streamydb.facade.payloads import authorise, parse, refuse_code, timely, transaction_body
+from streamydb.facade.life.core import visible_history
+from streamydb.facade.payloads import (
+    authorise,
+    parse,
+    refuse_code,
+    transaction_body,
+    with_timely_deadline,
+)
 from streamydb.facade.ports import LogPosition
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import NoQuery, VerdictQuery
@@ -22,11 +32,6 @@ from streamydb.limits import INTEGER_MAX, LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
 from streamydb.records.deadline import redated
 from streamydb.records.times import clocks_told
-
-__all__ = [
-    "Course", "decided", "execute", "executed", "get_transaction", "post_transaction",
-    "verdict_of",
-]  # fmt: skip
 
 _DATES_MAX: Final = 3
 """How many deadlines a transaction is given at most."""
@@ -53,7 +58,6 @@ class _Plain:
         """Send nothing more."""
 
     def conclude(self, _: Result) -> tuple[int, dict[str, str]]:
-        """Answer with the verdict."""
         return 200, {}
 
 
@@ -63,99 +67,88 @@ _PLAIN: Final = _Plain()
 async def post_transaction(request: Request, _: NoQuery) -> Answer:
     """Execute a transaction: 200 with its verdict, committed or aborted; 202 with Prefer."""
     headers = request.headers
-    async with reading(request) as body:
+    async with request_body(request) as body:
         txn_id, payload = transaction_body(body, idempotency_key(headers))
         return await execute(request, txn_id, payload, preference(headers))
 
 
 async def get_transaction(request: Request, query: VerdictQuery) -> Answer:
     """Ask for a verdict: 200 with it, 202 while it is not known yet."""
-    found = await verdict_of(request, query.record)
-    if isinstance(found, Answer):
-        return found
-    told = await request.services.writer.told_to(found, request.client)
-    return json_answer(verdict_body(told, request.client))
+    outcome = await verdict_of(request, query.record)
+    if isinstance(outcome, Answer):
+        return outcome
+    result = await request.services.writer.told_to(outcome, request.client)
+    return json_answer(verdict_body(result, request.client))
 
 
 async def verdict_of(request: Request, record: str | None) -> Result | Answer:
     """Ask for the verdict on the id in the path; if it is not known yet, return that answer.
-
-    Raises:
-        ProblemError: there is no such transaction, or the log cannot be read.
+    Raises ProblemError: there is no such transaction, or the log cannot be read.
     """
     txn_id = request.text
     if not txn_id:
         raise ProblemError("transaction-unknown", "The path has no id.")
-    wanted = preference(request.headers)
-    found = await request.services.writer.ask(
-        txn_id, _position_in(record), wanted, request.client_name
+    wait = preference(request.headers)
+    outcome = await request.services.writer.ask(
+        txn_id, _position_in(record), wait, request.client_name
     )
-    return _ask_later(found, wanted) if isinstance(found, PendingWrite) else found
+    return _ask_later(outcome, wait) if isinstance(outcome, PendingWrite) else outcome
 
 
 async def execute(
-    request: Request, txn_id: str, payload: bytes, wanted: Preference, course: Course = _PLAIN
+    request: Request, txn_id: str, payload: bytes, wait: Preference, course: Course = _PLAIN
 ) -> Answer:
-    """Execute a transaction and answer with its verdict.
+    """Execute a transaction, with a deadline if it has none, and answer with its verdict.
 
-    Args:
-        request: who sends it.
-        txn_id: its id.
-        payload: its bytes; it gets a deadline if it has none.
-        wanted: how long the client waits.
-        course: what is sent after a verdict, and how the last one is answered.
-
-    Raises:
-        ProblemError: whatever keeps it from being executed.
+    ``course``: says what is sent after a verdict, and how the last one is answered.
+    Raises ProblemError: whatever keeps it from being executed.
     """
-    pending, result = await decided(request, txn_id, payload, wanted, course.following)
+    pending, result = await authorise_and_execute(request, txn_id, payload, wait, course.following)
     if result is None:
-        return _ask_later(pending, wanted)
+        return _ask_later(pending, wait)
     status, headers = course.conclude(result)
     place = {"Content-Location": location(pending.txn_id, None)}
     return json_answer(verdict_body(result, request.client), status, {**place, **headers})
 
 
-async def decided(
+async def authorise_and_execute(
     request: Request,
     txn_id: str,
     payload: bytes,
-    wanted: Preference,
+    wait: Preference,
     following: _Following = _PLAIN.following,
 ) -> tuple[PendingWrite, Result | None]:
     """Execute a transaction: its verdict, committed or aborted, or None if it is to be asked for.
-
-    Raises:
-        ProblemError: whatever keeps it from being executed.
+    Raises ProblemError: whatever keeps it from being executed.
     """
     services = request.services
     txn = parse(payload)
     authorise(txn, request.client)
-    given = deadline_ms(request.headers)
-    own = given is None and not txn.deadline
-    payload = timely(payload, txn, given, services.writer.deadline_ms())
+    deadline = deadline_ms(request.headers)
+    own = deadline is None and not txn.deadline
+    payload = with_timely_deadline(payload, txn, deadline, services.writer.deadline_ms())
     with services.writer.in_flight.enter(request.client_name):
-        pending, result = await executed(
-            services, txn_id, payload, wanted, request.client, own=own, following=following
+        pending, result = await append_and_wait(
+            services, txn_id, payload, wait, request.client, own=own, following=following
         )
     if result is not None and result.status == "rejected":
         refusal = refuse_code(result.code or "")
         refusal.members |= {"id": result.id, "seq": result.seq}
         if result.code in UNTIMELY:
             clock_ms = services.log.clocks().local_ms
-            told = clocks_told("the facade's", clock_ms, result.ts_ms)
-            refusal.detail = f"{refusal.detail} {told}"
+            clocks_text = clocks_told("the facade's", clock_ms, result.ts_ms)
+            refusal.detail = f"{refusal.detail} {clocks_text}"
             refusal.members |= {"ts_ms": result.ts_ms, "facade_clock_ms": clock_ms}
             refusal.headers["Location"] = location(pending.txn_id, None)
         raise refusal
     return pending, result
 
 
-async def executed(
+async def append_and_wait(
     services: Services,
     txn_id: str,
     payload: bytes,
-    wanted: Preference,
+    wait: Preference,
     client: Caller = ANYBODY,
     *,
     own: bool,
@@ -173,7 +166,7 @@ async def executed(
     writer = services.writer
     attempt = (txn_id, payload)
     for number in range(LOCK_ATTEMPTS_MAX):
-        pending, result = await _dated(writer, attempt, wanted, client, own=own)
+        pending, result = await _append_dated(writer, attempt, wait, client, own=own)
         again = None
         if result is not None:
             again = relocked(*attempt, result) or following(*attempt, result)
@@ -183,10 +176,10 @@ async def executed(
     return pending, result
 
 
-async def _dated(
+async def _append_dated(
     writer: TransactionWriter,
     attempt: tuple[str, bytes],
-    wanted: Preference,
+    wait: Preference,
     client: Caller,
     *,
     own: bool,
@@ -198,27 +191,49 @@ async def _dated(
     txn_id, payload = attempt
     for number in range(_DATES_MAX):
         pending = await writer.append(txn_id, payload, client)
-        result = await writer.verdict(pending, wanted)
+        result = await writer.verdict(pending, wait)
         if result is None or result.code not in UNTIMELY or not own or number == _DATES_MAX - 1:
             break
         payload = redated(payload, writer.deadline_ms())
     return pending, result
 
 
-def _ask_later(pending: PendingWrite, wanted: Preference) -> Answer:
-    """The answer about a transaction that has no verdict yet."""
-    return json_answer(pending.body(), 202, {**pending.headers(), **wanted.applied()})
+def _ask_later(pending: PendingWrite, wait: Preference) -> Answer:
+    return json_answer(pending.body(), 202, {**pending.headers(), **wait.applied()})
 
 
 def _position_in(record: str | None) -> LogPosition | None:
-    """The place in the log that a query names.
-
-    Raises:
-        ProblemError: invalid-parameter, if there can be no such place.
-    """
     if record is None:
         return None
     partition, _, offset = record.partition(":")
     if int(offset) > INTEGER_MAX:
         raise ProblemError("invalid-parameter", "There is no such offset.", parameters=["record"])
     return LogPosition(int(partition), int(offset))
+
+
+async def get_explanation(request: Request, query: VerdictQuery) -> Answer:
+    """Tell the life of a transaction: appends, order, plan, values met, checks, writes.
+
+    What the log alone decides is computed; plans and times are shown as they were recorded.
+    `unknown` names what is not known any more, and why. The token needs scopes for all keys
+    that the transaction names. Values of keys that it may write and not read are hidden.
+    """
+    services, caller = request.services, request.client
+    outcome = await verdict_of(request, query.record)
+    if isinstance(outcome, Answer):
+        return outcome
+    visible = await services.writer.told_to(outcome, caller)
+    verdict = msgspec.Raw(verdict_body(_alone(visible), caller))
+    may_read = None if caller.may_read("") else caller.may_read
+    life = await services.explainer.life(_alone(outcome), request.client_name, may_read)
+    answer = msgspec.structs.asdict(visible_history(life, caller.may_read)) | {"verdict": verdict}
+    body = msgspec.json.encode(answer)
+    if len(body) > services.settings.answer_bytes_max:
+        raise ProblemError("answer-too-large", "The explanation is larger than an answer may "
+                           "be; `streamydb explain` shows it.")  # fmt: skip
+    return json_answer(body)
+
+
+def _alone(result: Result) -> Result:
+    """The verdict of the transaction itself, also if a repetition has told it."""
+    return msgspec.structs.replace(result, duplicate=UNSET)

@@ -18,15 +18,14 @@ from msgspec import UNSET
 from streamydb.errors import UNTIMELY
 from streamydb.facade.auth import ANYBODY, Caller
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.ending import WORK_LEFT_S, Ending
 from streamydb.facade.headers import Preference
-from streamydb.facade.looks import Looks
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.payloads import may_hear
-from streamydb.facade.ports import LogPosition, Missing, ReadModel, TransactionLog
-from streamydb.facade.problems import ProblemError, told_of
+from streamydb.facade.ports import LogPosition, NoResult, ReadModel, TransactionLog
+from streamydb.facade.problems import ProblemError, log_failure_text
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.traces import OFF, Traces
+from streamydb.facade.waiting import WORK_LEFT_S, Shutdown, SingleFlight
 from streamydb.kafka.appends import AppendUnknownError
 from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.records import (
@@ -40,8 +39,6 @@ from streamydb.records import (
 )
 from streamydb.records.result import NULL
 
-__all__ = ["PendingWrite", "TransactionWriter", "location", "verdict_body"]
-
 _RETRY_AFTER_S: Final = 1
 
 
@@ -52,14 +49,12 @@ class PendingWrite(NamedTuple):
     position: LogPosition | None
 
     def headers(self) -> dict[str, str]:
-        """Return the headers that say where to ask, and when."""
         return {
             "Location": location(self.txn_id, self.position),
             "Retry-After": str(_RETRY_AFTER_S),
         }
 
     def body(self) -> bytes:
-        """Return the JSON of an answer without a verdict."""
         return msgspec.json.encode({"id": self.txn_id, "status": "unknown"})
 
     def problem(self) -> ProblemError:
@@ -73,7 +68,7 @@ class PendingWrite(NamedTuple):
         )
 
 
-class _Sent(NamedTuple):
+class _SentRecord(NamedTuple):
     """The place of a record, and the client that has sent it."""
 
     position: LogPosition
@@ -81,16 +76,13 @@ class _Sent(NamedTuple):
 
 
 def location(txn_id: str, position: LogPosition | None) -> str:
-    """Return the path of a transaction, safe for a header."""
     path = "/v1/transactions/" + quote(txn_id, safe="")
     return path if position is None else f"{path}?record={position.partition}:{position.offset}"
 
 
 def verdict_body(result: Result, client: Caller) -> bytes:
     """Return the JSON of a verdict; values met by failed updates only for who may read them.
-
-    Raises:
-        ProblemError: forbidden, if the client may not read a key in `reads`, or a range.
+    Raises ProblemError: forbidden, if the client may not read a key in `reads`, or a range.
     """
     for key in result.reads:
         client.must_read(key)
@@ -98,12 +90,12 @@ def verdict_body(result: Result, client: Caller) -> bytes:
         client.must_read(read.range.shared)
     if not result.failed:
         return encode_result(result)
-    seen = [_seen_by(failed, client) for failed in result.failed]
-    shown = msgspec.structs.replace(result, failed=seen)
-    pairs = zip(result.failed, seen, strict=True)
+    visible = [_seen_by(failed, client) for failed in result.failed]
+    verdict = msgspec.structs.replace(result, failed=visible)
+    pairs = zip(result.failed, visible, strict=True)
     if any(failed.key != hidden.key for failed, hidden in pairs):
-        shown.reason = UNSET  # it has such a key, too
-    return encode_result(shown)
+        verdict.reason = UNSET  # it has such a key, too
+    return encode_result(verdict)
 
 
 def _seen_by(failed: Failed, client: Caller) -> Failed:
@@ -131,17 +123,16 @@ class TransactionWriter:
         settings: FacadeSettings,
         metrics: FacadeMetrics,
         traces: Traces = OFF,
-        ending: Ending | None = None,
+        ending: Shutdown | None = None,
     ) -> None:
-        """Write to `log`."""
-        self._ending = Ending() if ending is None else ending
+        self._ending = Shutdown() if ending is None else ending
         self._traces = traces
         self._model = model
         self._log = log
         self._settings = settings
         self._metrics = metrics
-        self._pending: OrderedDict[str, _Sent] = OrderedDict()
-        self._ends = Looks(log.ends)
+        self._pending: OrderedDict[str, _SentRecord] = OrderedDict()
+        self._ends = SingleFlight(log.ends)
         self._looking = asyncio.Lock()
         self._searches = Limiter(
             "searches of old results", settings.searches_max, settings.client_searches_max
@@ -156,9 +147,7 @@ class TransactionWriter:
 
     async def append(self, txn_id: str, payload: bytes, client: Caller = ANYBODY) -> PendingWrite:
         """Append a transaction that a client has sent.
-
-        Raises:
-            ProblemError: log-unavailable (nothing was appended), verdict-unknown.
+        Raises ProblemError: log-unavailable (nothing was appended), verdict-unknown.
         """
         try:
             with self._traces.span("append"):
@@ -167,20 +156,18 @@ class TransactionWriter:
         except KafkaUnavailableError as error:
             raise ProblemError(
                 "log-unavailable",
-                f"{told_of(error)}; nothing was appended. Try again later.",
+                f"{log_failure_text(error)}; nothing was appended. Try again later.",
                 retry_after_s=_RETRY_AFTER_S,
             ) from None
         except (AppendUnknownError, TimeoutError):
             self._metrics.verdict("unknown")
             raise PendingWrite(txn_id, None).problem() from None
-        self._remember(txn_id, _Sent(position, client))
+        self._remember(txn_id, _SentRecord(position, client))
         return PendingWrite(txn_id, position)
 
     async def verdict(self, pending: PendingWrite, preference: Preference) -> Result | None:
         """Wait for the verdict of an appended transaction; None if the client shall ask later.
-
-        Raises:
-            ProblemError: verdict-unknown, if the client has not said how long it waits.
+        Raises ProblemError: verdict-unknown, if the client has not said how long it waits.
         """
         at_once = preference.respond_async and math.isinf(preference.wait_s)
         if at_once or pending.position is None:
@@ -202,16 +189,10 @@ class TransactionWriter:
     async def ask(
         self, txn_id: str, position: LogPosition | None, preference: Preference, asker: str = ""
     ) -> Result | PendingWrite:
-        """Find the verdict of a transaction that was sent before.
+        """Find the verdict of a transaction that was sent before, at a position or anywhere (None).
 
-        Args:
-            txn_id: its id.
-            position: where its record is; None: anywhere.
-            preference: how long to wait for it.
-            asker: how who asks is counted.
-
-        Raises:
-            ProblemError: transaction-unknown, too-many-requests, overloaded.
+        The client is counted by the name `asker`.
+        Raises ProblemError: transaction-unknown, too-many-requests, overloaded.
         """
         result = self._log.recent(txn_id, position)
         sent = self._pending.get(txn_id)
@@ -236,12 +217,11 @@ class TransactionWriter:
         return result
 
     async def _search(self, txn_id: str, position: LogPosition | None, asker: str) -> Result:
-        """Look for a verdict among all that are kept; raises as `ask`."""
         with self._searches.enter(asker):
-            found = await self._log.search(txn_id, position)
-        if isinstance(found, Missing):
-            raise _missing(found)
-        return found
+            outcome = await self._log.search(txn_id, position)
+        if isinstance(outcome, NoResult):
+            raise _missing(outcome)
+        return outcome
 
     async def _await_briefly(
         self, txn_id: str, position: LogPosition, preference: Preference
@@ -283,7 +263,6 @@ class TransactionWriter:
         )
 
     def _has_sent(self, client: Caller, result: Result) -> bool:
-        """Return True if a client has sent the transaction of a verdict to this facade."""
         sent = None if result.id is None else self._pending.get(result.id)
         place = result.source.partition, result.source.offset
         return sent is not None and sent.client is client and sent.position == place
@@ -291,8 +270,8 @@ class TransactionWriter:
     async def _is_heard(self, source: Source, client: Caller) -> bool:
         """Return True if the log has a record whose verdict a client may know."""
         async with self._looking:  # one at a time: each may hold a thread that waits for Kafka
-            found = await self._log.next_records({source.partition: source.offset})
-        record = found.get(source.partition)
+            records = await self._log.next_records({source.partition: source.offset})
+        record = records.get(source.partition)
         if record is None or not record.found or record.offset != source.offset:
             return False
         txn = decode(record.value)
@@ -300,9 +279,7 @@ class TransactionWriter:
 
     async def _must_be_there(self, position: LogPosition) -> None:
         """Refuse a place behind the end of the log; without Kafka nothing is known.
-
-        Raises:
-            ProblemError: transaction-unknown.
+        Raises ProblemError: transaction-unknown.
         """
         try:
             ends = await self._ends.look()
@@ -312,25 +289,22 @@ class TransactionWriter:
             raise ProblemError("transaction-unknown", "The log has no record at this place.")
 
     def _is_ahead(self, position: LogPosition) -> bool:
-        """Return True if the read model has not come to a record yet."""
         return self._model.latest().offsets.get(position.partition, 0) <= position.offset
 
-    def _remember(self, txn_id: str, sent: _Sent) -> None:
-        """Keep the first record with an id, of the latest ids."""
+    def _remember(self, txn_id: str, sent: _SentRecord) -> None:
         self._pending.setdefault(txn_id, sent)
         if len(self._pending) > self._settings.pending_max:
             self._pending.popitem(last=False)
 
 
-def _missing(found: Missing) -> ProblemError:
-    """Return what a search without a find allows to say."""
-    if found.complete:
+def _missing(search: NoResult) -> ProblemError:
+    if search.complete:
         return ProblemError(
             "transaction-unknown",
             "No result that Kafka keeps has this id: the transaction was not appended, is not "
             "decided yet, or its result was deleted since.",
         )
-    if found.since_ms is None:
+    if search.since_ms is None:
         return ProblemError(
             "transaction-unknown",
             "There are too many results to look at all of them, and not even the newest could be: "
@@ -341,5 +315,5 @@ def _missing(found: Missing) -> ProblemError:
         "There are too many results to look at all of them, and the newest do not have this id: "
         "the transaction was not appended, is not decided yet, or is older than "
         "searched_since_ms. To find an old one, ask with ?record=partition:offset.",
-        searched_since_ms=found.since_ms,
+        searched_since_ms=search.since_ms,
     )

@@ -1,7 +1,8 @@
-"""Finds the files that the project keeps at its top level: for Spark, and for Ivy.
+"""Finds the files that Spark, Ivy and `spark-submit` read.
 
-They exist once. In a checkout (and in an editable installation) they lie beside the package; a
-wheel carries them as data files, which the installation's own record locates under any scheme.
+`ivy.xml` and `log4j2.properties` lie beside this module. The jobs and `spark-defaults.conf` lie at
+the top level of a checkout; a wheel carries them as data files, which the installation's own record
+locates under any scheme.
 
     spark-submit ... "$(python -m streamydb.local.resources jobs/pipeline.py)"
 """
@@ -22,18 +23,20 @@ SHIPPED = (
     "log4j2.properties",
     "spark-defaults.conf",
 )
-"""The files, named as at the top level."""
+"""The files that `shipped_file` finds, by name."""
 
 
 def shipped_file(name: str) -> Path:
-    """Return the path of the top-level file `name`.
+    """Return the path of the file `name`.
 
     Raises:
-        FileNotFoundError: it is neither beside the package nor in the installation.
+        FileNotFoundError: it is neither in the package, nor beside it, nor in the installation.
     """
-    checkout = Path(__file__).resolve().parents[2]
-    if (checkout / name).is_file():
-        return checkout / name
+    room = Path(__file__).resolve().parent
+    checkout = room.parents[1]
+    for folder in (room, checkout):
+        if (folder / name).is_file():
+            return folder / name
     try:
         files = metadata.files("streamydb") or []
     except metadata.PackageNotFoundError:

@@ -61,7 +61,7 @@ def _dict(machine: Machine, items: Any = (), **named: Any) -> dict[Any, Any]:
     for name, value in pairs(machine, items):
         machine.found(found, name)
         found[name] = value
-    machine.weigh((len(found) + len(named)) // 4)
+    machine.charge((len(found) + len(named)) // 4)
     return {**found, **named}
 
 
@@ -73,7 +73,7 @@ def _enumerate(machine: Machine, items: Any, start: int = 0) -> list[Any]:
     found = machine.listed(items)
     machine.charge(len(found) // 4)
     if type(start) is int:
-        machine.weigh(len(found) * (start.bit_length() // 512))
+        machine.charge(len(found) * (start.bit_length() // 512))
     return list(enumerate(found, start))
 
 
@@ -88,7 +88,7 @@ def _map(machine: Machine, function: Any, *items: Any) -> list[Any]:
 
 
 def _zip(machine: Machine, *items: Any, strict: bool = False) -> list[Any]:
-    machine.weigh(len(items) // 2)
+    machine.charge(len(items) // 2)
     found = zip(*(_each(machine, each) for each in items), strict=strict)
     return list(found) if items else []
 
@@ -117,7 +117,7 @@ def _short(machine: Machine, value: Any) -> Any:
 
 def _isinstance(machine: Machine, value: Any, kinds: Any) -> bool:
     wanted = kinds if type(kinds) is tuple else (kinds,)
-    machine.weigh(len(wanted) // 4)
+    machine.charge(len(wanted) // 4)
     types = [getattr(kind, "stands_for", None) for kind in wanted]
     if None in types:
         raise TypeError("isinstance takes int, float, bool, str, list, tuple, dict or set")
@@ -158,7 +158,7 @@ def _best(
     found = machine.listed(items[0]) if len(items) == 1 else list(items)
     key = options.pop("key", None)
     keys = found if key is None else [key(item) for item in found]
-    machine.weigh(len(found) // 4)
+    machine.charge(len(found) // 4)
     for each in keys:
         machine.ranked(each)
     if not found:
@@ -185,7 +185,7 @@ def _round(machine: Machine, number: Any, digits: Any = None) -> Any:
         return round(machine.plain(number))
     if type(digits) is not int or abs(digits) > _ROUND_MAX:
         raise ValueError(f"round takes up to {_ROUND_MAX} digits")
-    machine.weigh(_ROUND_STEPS)
+    machine.charge(_ROUND_STEPS)
     return machine.integer(round(machine.plain(number), digits))
 
 

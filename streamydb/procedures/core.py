@@ -78,7 +78,7 @@ def run(
     ``batch``: of a follow-up, whose turn it is (see `follow_ups.turn_of`). ``steps``: at most so
     many.
     """
-    workspace = module.workspaces.taken(steps, (host.expires, host.weighs))
+    workspace = module.workspaces.taken(steps)
     machine = workspace.machine
     flow = None if module.graph is None else Flow(module, module.graph, name, batch)
     view = ProcedureView(machine, host, place, flow)

@@ -32,16 +32,7 @@ _CAUGHT_STEPS: Final = 4
 class Machine(TextMeter):
     """One call: its meter and its operators. `HELPERS` names the methods that code may call."""
 
-    __slots__ = ("deletes_cost",)
-
-    def __init__(self, *, deletes_cost: bool = True, weighs: bool = True) -> None:
-        """``deletes_cost``: whether it costs by length to delete an item of a list; an earlier
-        release took nothing for it (`records.begins.EXPIRY_IN_CALLS`). ``weighs``: see
-        `Meter.weigh`.
-        """
-        super().__init__()
-        self.weighs = weighs
-        self.deletes_cost = deletes_cost
+    __slots__ = ()
 
     def add(self, left: Any, right: Any) -> Any:
         """Left + right."""
@@ -93,13 +84,13 @@ class Machine(TextMeter):
     def dividend(self, number: Any) -> Any:
         """Return the number that is divided, after a charge for its length."""
         if type(number) is int and not -WORD < number < WORD:
-            self.weigh(number.bit_length() // _BITS_PER_STEP)
+            self.charge(number.bit_length() // _BITS_PER_STEP)
         return number
 
     def product(self, number: Any) -> Any:
         """As `integer`, after a charge for the length of what a multiplication gave."""
         if type(number) is int and not -WORD < number < WORD:
-            self.weigh(number.bit_length() // _BITS_PER_STEP)
+            self.charge(number.bit_length() // _BITS_PER_STEP)
             return self.integer(number)
         return number
 
@@ -110,7 +101,7 @@ class Machine(TextMeter):
         if abs(left) > 1 and int(left).bit_length() * right > 2 * 4096:
             self.exceed("integer")
         if right > _BITS_PER_STEP:
-            self.weigh(int(right).bit_length() // 2)
+            self.charge(int(right).bit_length() // 2)
         return self.product(left**right)
 
     def shift(self, left: Any, right: Any) -> Any:
@@ -177,7 +168,7 @@ class Machine(TextMeter):
         if kind in _SCALARS:
             return value
         self.walk(value)
-        if self.weighs and (kind is list or kind is tuple):
+        if kind is list or kind is tuple:
             self.charge(steps_of_levels(value))
         return value
 
@@ -191,20 +182,20 @@ class Machine(TextMeter):
         if kind is not dict:
             self.searched(container)
         if kind is str and type(item) is str:
-            self.weigh(steps_of_find(len(container), len(item)))
+            self.charge(steps_of_find(len(container), len(item)))
         elif kind is range and type(item) is not int:
-            self.weigh(len(container) * self.weight_of(container) // ITEMS_PER_STEP)
+            self.charge(len(container) * self.weight_of(container) // ITEMS_PER_STEP)
         return item in container
 
     def delved(self, value: Any) -> Any:
         """Return the value in which `in` searches for something, within a chain of comparisons."""
         kind = type(value)
         if kind is dict or kind is OrderedSet:
-            self.weigh(len(value) // 4)
+            self.charge(len(value) // 4)
         elif kind is str:
-            self.weigh(max(steps_of_find(len(value), part) for part in (99, len(value) // 2)))
+            self.charge(max(steps_of_find(len(value), part) for part in (99, len(value) // 2)))
         elif kind is range:
-            self.weigh(len(value) * self.weight_of(value) // ITEMS_PER_STEP)
+            self.charge(len(value) * self.weight_of(value) // ITEMS_PER_STEP)
         return self.searched(value)
 
     def weight_of(self, items: range) -> int:
@@ -229,7 +220,7 @@ class Machine(TextMeter):
         kind = type(value)
         if kind is str:
             if len(value) > TEXT_PER_STEP:
-                self.weigh(len(value) // TEXT_PER_STEP)
+                self.charge(len(value) // TEXT_PER_STEP)
             return value
         return value if kind in _SCALARS else self.walk(value)
 
@@ -281,7 +272,7 @@ class Machine(TextMeter):
 
     def shortened(self, value: Any) -> Any:
         """Return the value of which an item is deleted: all behind it in a list are moved."""
-        if type(value) is list and self.deletes_cost:
+        if type(value) is list:
             self.items(len(value))
         elif type(value) is dict:
             self.deleted += 1
@@ -309,7 +300,7 @@ class Machine(TextMeter):
             if kind is dict:
                 self.pass_gaps()
             elif kind is range:
-                self.weigh(len(items) * self.weight_of(items) // ITEMS_PER_STEP)
+                self.charge(len(items) * self.weight_of(items) // ITEMS_PER_STEP)
             return list(items)
         found = []
         for item in iter(items):
@@ -322,7 +313,7 @@ class Machine(TextMeter):
         if type(items) is not dict:
             raise TypeError("** takes a dict")
         self.items(len(items))
-        self.weigh(len(items) // 4)
+        self.charge(len(items) // 4)
         self.pass_gaps()
         self.search_all(items)
         return items
@@ -401,7 +392,7 @@ class Machine(TextMeter):
     def owner(self, value: Any) -> Any:
         """Return the value of which an item is stored, under a key that nobody can see yet."""
         if type(value) is dict:
-            self.weigh(len(value) // 4)
+            self.charge(len(value) // 4)
         return value
 
     def caught(self, handlers: int = 0) -> None:
@@ -410,7 +401,7 @@ class Machine(TextMeter):
         Python goes through all exceptions that are being handled when another is raised;
         ``handlers``: at most so many in a function.
         """
-        self.weigh(_CAUGHT_STEPS + self.depth * handlers // ITEMS_PER_STEP)
+        self.charge(_CAUGHT_STEPS + self.depth * handlers // ITEMS_PER_STEP)
         error = sys.exception()
         if isinstance(error, RecursionError):
             self.exceed("depth")
@@ -420,7 +411,7 @@ class Machine(TextMeter):
     def _merge(self, left: dict[Any, Any], right: dict[Any, Any]) -> None:
         """Charge for finding the keys of two dicts in one that has both."""
         self.pass_gaps()
-        if self.weighs and len(left) + len(right) >= SEARCHED_FREE:
+        if len(left) + len(right) >= SEARCHED_FREE:
             for key in (*left, *right):
                 self.search(len(left) + len(right), key)
 

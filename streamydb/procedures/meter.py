@@ -71,17 +71,15 @@ def cut_reason(text: str) -> str:
 class Meter:
     """Counts down; raises `Stop` when nothing is left, from then on at every step."""
 
-    __slots__ = ("broken", "deleted", "depth", "left", "stop", "weighs")
+    __slots__ = ("broken", "deleted", "depth", "left", "stop")
 
     def __init__(self, steps: int = PROCEDURE_STEPS_MAX) -> None:
         """Allow so many steps.
 
         Attributes:
-            weighs: whether `weigh` charges.
             deleted: entries that were deleted from dicts and sets, which leave gaps there.
         """
         self.left = steps
-        self.weighs = True
         self.deleted = 0
         self.depth = 0
         self.stop: Stop | None = None
@@ -107,30 +105,22 @@ class Meter:
         if self.left < 0:
             self.exceed("steps")
 
-    def weigh(self, steps: int) -> None:
-        """So many steps more, which an earlier release did not charge.
-
-        It executed calls with the charges of then (`records.begins.WORK_CHARGED`).
-        """
-        if self.weighs:
-            self.charge(steps)
-
     def search(self, size: int, key: Any) -> None:
         """Charge for finding a key in a dict or set of so many entries."""
         size += self.deleted
-        if size >= SEARCHED_FREE and self.weighs and type(key) is not str:
+        if size >= SEARCHED_FREE and type(key) is not str:
             self.charge(steps_of_search(size, key))
 
     def search_all(self, table: dict[Any, Any]) -> None:
         """Charge for finding each key of a dict in it, or in a copy."""
-        if self.weighs and len(table) >= SEARCHED_FREE:
+        if len(table) >= SEARCHED_FREE:
             for key in table:
                 self.search(len(table), key)
 
     def pass_gaps(self) -> None:
         """Charge for the gaps in a dict or set, before somebody goes through it."""
         if self.deleted:
-            self.weigh(self.deleted // GAPS_PER_STEP)
+            self.charge(self.deleted // GAPS_PER_STEP)
 
     def end(self, code: str, reason: str) -> NoReturn:
         """End the call; the first reason stands."""

@@ -32,7 +32,7 @@ def _affix(name: str) -> Method:
 
     def call(machine: Machine, text: str, *args: Any) -> Any:
         machine.text(len(text))
-        if args and type(args[0]) is tuple and machine.weighs:
+        if args and type(args[0]) is tuple:
             machine.walk(args[0])
         return function(text, *args)
 
@@ -58,7 +58,7 @@ def _weigh_find(
     """Charge for looking for a part; long ones are looked for forwards (`searches`)."""
     if args and type(args[0]) is str:
         short = len(args[0]) <= SHORT
-        machine.weigh(steps_of_find(len(text), len(args[0]), backwards=backwards and short))
+        machine.charge(steps_of_find(len(text), len(args[0]), backwards=backwards and short))
 
 
 def _cased(name: str) -> Method:
@@ -69,7 +69,7 @@ def _cased(name: str) -> Method:
     def call(machine: Machine, text: str, *args: Any) -> Any:
         machine.text(len(text))
         if strips and args and type(args[0]) is str:
-            machine.weigh(steps_of_strip(len(text), len(args[0])))
+            machine.charge(steps_of_strip(len(text), len(args[0])))
         _weigh_tables(machine, text, args)
         return pinned(function, text, *args)
 
@@ -80,9 +80,9 @@ def _weigh_tables(machine: Machine, text: str, args: tuple[Any, ...]) -> None:
     """Charge for looking each character up, where not all are of ASCII."""
     length = len(text) + sum(len(arg) for arg in args if type(arg) is str)
     if not (text.isascii() and all(arg.isascii() for arg in args if type(arg) is str)):
-        machine.weigh(length // CHARACTERS_PER_STEP)
+        machine.charge(length // CHARACTERS_PER_STEP)
     elif args:
-        machine.weigh(length // TEXT_PER_STEP)
+        machine.charge(length // TEXT_PER_STEP)
 
 
 def _replace(machine: Machine, text: str, old: str, new: str, count: int = -1) -> str:
@@ -122,7 +122,7 @@ def _split(name: str) -> Method:
         _weigh_tables(machine, text, args)
         parts = pinned(function, text, *args)
         machine.items(len(parts))
-        machine.weigh(len(parts) // 4)
+        machine.charge(len(parts) // 4)
         return parts
 
     return call
@@ -252,7 +252,7 @@ def _update(machine: Machine, items: dict[Any, Any], more: Any = (), **named: An
     for name, value in _pairs(machine, more):
         machine.found(items, name)
         items[name] = value
-    machine.weigh(len(named) // 4)
+    machine.charge(len(named) // 4)
     items.update(named)
 
 
@@ -260,7 +260,7 @@ def _pairs(machine: Machine, items: Any) -> list[Any]:
     """The pairs that make a dict."""
     if type(items) is dict:
         machine.items(len(items))
-        machine.weigh(len(items) // 4)
+        machine.charge(len(items) // 4)
         machine.pass_gaps()
         return list(items.items())
     return [tuple(machine.listed(pair)) for pair in machine.listed(items)]

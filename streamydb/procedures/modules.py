@@ -54,8 +54,7 @@ class Module(NamedTuple):
 
     ``procedures``: name -> names of the arguments. ``fixed``, ``helpers``, ``functions``: what its
     code finds in its namespace, in each call anew: as it is, of the machine, built-in.
-    ``graph``: its workflow. ``text``: the file, for calls that were executed before
-    `records.begins.WORK_CHARGED`. ``workspaces``: namespaces that calls have left for the next one.
+    ``graph``: its workflow.  ``workspaces``: namespaces that calls have left for the next one.
     """
 
     name: str
@@ -69,7 +68,6 @@ class Module(NamedTuple):
     imported: tuple[str, ...]
     workspaces: Workspaces
     graph: WorkflowGraph | None = None
-    text: bytes = b""
 
     @property
     def key(self) -> str:
@@ -98,17 +96,16 @@ class Module(NamedTuple):
         would leave a cycle of seven kilobytes for the collector of garbage, and where that is off,
         for good.
         """
-        own = self if machine.weighs else _compiled(self.name, self.text, "", weighs=False)
         names.update(self.fixed)
         names["__builtins__"] = {}
-        for name in own.helpers:
+        for name in self.helpers:
             made = bound_to(machine, name) if name in QUICK else getattr(machine, name)
             names[f"__{name}__"] = made
-        for name in own.functions:
+        for name in self.functions:
             names[name] = bound(machine, name)
-        for name in own.imported:
+        for name in self.imported:
             names[name] = _imported(machine, name)
-        exec(own.code, names)  # noqa: S102 - checked, instrumented, and without built-ins
+        exec(self.code, names)  # noqa: S102 - checked, instrumented, and without built-ins
 
     def load_into(self, workspace: Workspace) -> None:
         """Execute ``code`` in a workspace."""
@@ -176,7 +173,7 @@ def compile_module(name: str, text: bytes, file: str | None = None) -> Module:
 
 
 @lru_cache(maxsize=_CACHED_MODULES)
-def _compiled(name: str, text: bytes, file: str, *, weighs: bool = True) -> Module:
+def _compiled(name: str, text: bytes, file: str) -> Module:
     checked = check_text(text, file)
     if checked.refusals:
         raise ModuleRefused(checked.refusals)
@@ -188,7 +185,7 @@ def _compiled(name: str, text: bytes, file: str, *, weighs: bool = True) -> Modu
     graph = _graph(tree, file, procedures, keyed)
     fixed, imported = _imports(tree)
     workspaces = Workspaces(keeps_nothing(tree))
-    tree = instrument(tree, weighs=weighs)
+    tree = instrument(tree)
     loaded = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     code = _code(tree, name, file)
     fixed |= {LIST: list} if LIST in loaded else {}
@@ -205,7 +202,6 @@ def _compiled(name: str, text: bytes, file: str, *, weighs: bool = True) -> Modu
         imported,
         workspaces,
         graph,
-        text,
     )
 
 

@@ -41,7 +41,7 @@ class Namespace:
 
 def _math(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(machine: Machine, *args: Any) -> Any:
-        machine.weigh(len(args) // 4)
+        machine.charge(len(args) // 4)
         for arg in args:
             if type(arg) is int:
                 machine.charge(arg.bit_length() // _BITS_PER_STEP)

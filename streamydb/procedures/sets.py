@@ -25,7 +25,7 @@ class OrderedSet:
         for item in items:
             self.items[self._found(item)] = None
             count += 1
-        meter.weigh(count // 4)
+        meter.charge(count // 4)
 
     def _found(self, item: Any) -> Any:
         """An item, which is looked for."""
@@ -107,7 +107,7 @@ class OrderedSet:
 
     def clear(self) -> None:
         """Remove all items."""
-        self.meter.weigh(len(self.items) // 16)
+        self.meter.charge(len(self.items) // 16)
         self.items.clear()
 
     def copy(self) -> OrderedSet:

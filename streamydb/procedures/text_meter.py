@@ -47,9 +47,9 @@ class TextMeter(Meter):
             raise ValueError("a format has a width up to 1000 and no fill")
         self.integer(value)
         if type(value) is int:
-            self.weigh(value.bit_length() // 128)
+            self.charge(value.bit_length() // 128)
         elif type(value) is float:
-            self.weigh(int(found[2] or 0) // 16)
+            self.charge(int(found[2] or 0) // 16)
         return format(value, spec)
 
     def shown(self, value: Any, *, quoted: bool = False) -> str:
@@ -67,7 +67,7 @@ class TextMeter(Meter):
         text = pinned_repr(value)
         self.text(len(text))
         if not text.isascii() or "\\u" in text or "\\U" in text:
-            self.weigh(len(text) // CHARACTERS_PER_STEP)
+            self.charge(len(text) // CHARACTERS_PER_STEP)
         return text
 
     def _spread(self, value: Any) -> int:
@@ -81,11 +81,11 @@ class TextMeter(Meter):
                 if type(item) is OrderedSet:
                     raise TypeError("a set has no text; take a list")
                 least += self._spread(self.integer(item))
-            self.weigh(len(value) // 4)
+            self.charge(len(value) // 4)
             return least
         if type(value) is float:
-            self.weigh(1)
+            self.charge(1)
         elif type(value) is int:
-            self.weigh(value.bit_length() // 64)
+            self.charge(value.bit_length() // 64)
             return value.bit_length() * 3 // 10
         return 0

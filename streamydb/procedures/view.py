@@ -40,8 +40,6 @@ _BEHIND_RESERVED: Final = chr(ord(RESERVED) + 1)
 """Texts that begin with the mark of reserved keys come before it."""
 _NOT_WRITTEN: Final = object()
 _NOT_GIVEN: Final = object()
-_TAKEN: Final = ("machine", "view", "name")
-"""Arguments that no nested procedure could have before `records.begins.EXPIRY_IN_CALLS`."""
 
 
 class Stamp(NamedTuple):
@@ -77,14 +75,6 @@ class Host(Protocol):
 
     def entries(self, declared: Bounds) -> Sequence[tuple[str, bytes]]:
         """The keys of a declared range and their values before the transaction, in order."""
-
-    @property
-    def expires(self) -> bool:
-        """True if the call may say when keys end, see `records.begins.EXPIRY_IN_CALLS`."""
-
-    @property
-    def weighs(self) -> bool:
-        """True if the steps of the call follow its work, see `records.begins.WORK_CHARGED`."""
 
 
 class ProcedureView:
@@ -141,7 +131,7 @@ class ProcedureView:
         """
         for text in (prefix, start, end):
             if type(text) is str:
-                self.machine.weigh(len(text) // TEXT_PER_STEP)
+                self.machine.charge(len(text) // TEXT_PER_STEP)
         bounds = named_bounds(prefix, start, end)
         declared = None if bounds is None else self.host.around(bounds)
         if bounds is None or declared is None:
@@ -208,13 +198,9 @@ def _count(
     return len(view.within(prefix, start, end))
 
 
-def _ttl(view: ProcedureView, ttl_ms: Any) -> int | msgspec.UnsetType:
+def _ttl(ttl_ms: Any) -> int | msgspec.UnsetType:
     """A time to live as updates have it; for good where it is None."""
-    if ttl_ms is _NOT_GIVEN:
-        return msgspec.UNSET
-    if not view.host.expires:
-        raise TypeError("there is no ttl_ms")
-    if ttl_ms is None:
+    if ttl_ms is _NOT_GIVEN or ttl_ms is None:
         return msgspec.UNSET
     if type(ttl_ms) is not int:
         raise TypeError("ttl_ms is a number of milliseconds")
@@ -226,7 +212,7 @@ def _ttl(view: ProcedureView, ttl_ms: Any) -> int | msgspec.UnsetType:
 def _put(
     machine: Machine, view: ProcedureView, key: str, value: Any, *, ttl_ms: Any = _NOT_GIVEN
 ) -> None:
-    ttl = msgspec.UNSET if ttl_ms is _NOT_GIVEN else _ttl(view, ttl_ms)
+    ttl = _ttl(ttl_ms)
     data = canonical_of(machine, value)
     if value is None:
         raise ValueError("null cannot be stored; use delete")
@@ -291,7 +277,7 @@ def _min(machine: Machine, view: ProcedureView, key: str, value: Any) -> Any:
 def _append(
     machine: Machine, view: ProcedureView, key: str, value: Any, *, ttl_ms: Any = _NOT_GIVEN
 ) -> None:
-    ttl = _ttl(view, ttl_ms)
+    ttl = _ttl(ttl_ms)
     data = canonical_of(machine, value)
     before = view.current(key, write=True)
     machine.charge(len(before or b"") // 64 + 1)
@@ -299,10 +285,8 @@ def _append(
 
 
 def _touch(machine: Machine, view: ProcedureView, key: str, *, ttl_ms: Any = _NOT_GIVEN) -> None:
-    if not view.host.expires:
-        raise AttributeError("a ProcedureView has no method touch")
     machine.tick()
-    view.update(r.Touch(key, _ttl(view, ttl_ms)))
+    view.update(r.Touch(key, _ttl(ttl_ms)))
 
 
 def _next_id(machine: Machine, view: ProcedureView, key: str) -> Any:
@@ -335,8 +319,6 @@ def _window(machine: Machine, view: ProcedureView, name: str) -> SlidingWindow:
 
 
 def _call(machine: Machine, view: ProcedureView, name: str, /, **args: Any) -> Any:
-    if not view.host.expires and not args.keys().isdisjoint(_TAKEN):
-        raise TypeError("there is no such argument")
     machine.walk(args)
     if view.flow is None:
         machine.end(errors.UNKNOWN_PROCEDURE, name_of(machine, name))
@@ -354,25 +336,12 @@ ATTRIBUTES[ProcedureView] = frozenset({"batch", "id", "now", "random", "seq"})
 
 
 class Declared:
-    """The keys and ranges that a call declares; mix it into a host.
-
-    Attributes:
-        expires: whether it may say when keys end.
-        weighs: whether its steps follow its work.
-    """
+    """The keys and ranges that a call declares; mix it into a host."""
 
     def __init__(
-        self,
-        keys: Collection[str],
-        reads: Collection[str],
-        ranges: Collection[Range] = (),
-        *,
-        expires: bool = True,
-        weighs: bool = True,
+        self, keys: Collection[str], reads: Collection[str], ranges: Collection[Range] = ()
     ) -> None:
         """It may write ``keys``, read both, and scan ``ranges``."""
-        self.expires = expires
-        self.weighs = weighs
         self._keys = frozenset(keys)
         self._reads = frozenset(reads)
         self._ranges = DeclaredRanges(ranges)

@@ -1,8 +1,7 @@
 """Rewrite a checked module so that what it is charged follows its work.
 
-It adds to `transform` what earlier releases did not charge: long literals in comparisons, keys that
-are found late, divisions, and code that is long without a loop or a call. A log that they executed
-is executed with the code of then (`records.begins.WORK_CHARGED`).
+It adds to `transform` the charges for long literals in comparisons, keys that are found late,
+divisions, and code that is long without a loop or a call.
 """
 
 from __future__ import annotations
@@ -36,10 +35,9 @@ _OWNER: Final = "__owner_"
 """Holds the owner of an item while its key is looked at."""
 
 
-def instrument(tree: ast.Module, *, weighs: bool = True) -> ast.Module:
-    """The tree, rewritten in place; ``weighs``: with all charges, not only those of old."""
-    made = _Weigher(tree).visit(tree) if weighs else Rewriter().visit(tree)
-    return ast.fix_missing_locations(made)  # type: ignore[no-any-return]
+def instrument(tree: ast.Module) -> ast.Module:
+    """Rewrite the tree in place."""
+    return ast.fix_missing_locations(_Weigher(tree).visit(tree))  # type: ignore[no-any-return]
 
 
 def _inside(node: ast.AST) -> list[ast.AST]:
@@ -105,7 +103,7 @@ def _is_plain(node: ast.expr) -> bool:
 
 
 class _Weigher(Rewriter):
-    """The rules that charge more than those of earlier releases."""
+    """The rules that charge for the work of each construct."""
 
     operators = Rewriter.operators | {ast.FloorDiv: "floor"}
     fills = True

@@ -22,15 +22,14 @@ class Workspace:
     """A machine, and the names of a module whose helpers are its methods.
 
     ``names``: whole when ``loaded`` says so: the module's code has been executed in it. ``spent``:
-    the steps of that. ``free``: where it lies between calls.
+    the steps of that.
     """
 
-    __slots__ = ("free", "loaded", "machine", "names", "spent")
+    __slots__ = ("loaded", "machine", "names", "spent")
 
-    def __init__(self, machine: Machine, free: list[Workspace]) -> None:
+    def __init__(self, machine: Machine) -> None:
         """Begin with no names."""
         self.machine = machine
-        self.free = free
         self.names: dict[str, Any] = {}
         self.loaded = False
         self.spent = 0
@@ -44,32 +43,26 @@ class Workspaces:
     def __init__(self, lasting: bool) -> None:  # noqa: FBT001
         """``lasting``: nothing in the module's namespace can change."""
         self._lasting = lasting
-        self._free: dict[tuple[bool, bool], list[Workspace]] = {
-            (deletes_cost, weighs): [] for deletes_cost in (False, True) for weighs in (False, True)
-        }
+        self._free: list[Workspace] = []
 
-    def taken(self, steps: int, rules: tuple[bool, bool]) -> Workspace:
-        """Return one with so many steps for a call, and for the module's code if it is not loaded.
-
-        ``rules``: whether deletes cost, and whether the meter weighs; see `machine.Machine`.
-        """
-        free = self._free[rules]
+    def taken(self, steps: int) -> Workspace:
+        """Return one with steps for a call, and for the module's code if it is not loaded."""
         try:
-            found = free.pop()
+            found = self._free.pop()
         except IndexError:  # there is none, or another thread has it
             pass
         else:
             if steps >= found.spent:  # else its code ends the call, at its place
                 found.machine.begin(steps - found.spent)
                 return found
-        machine = Machine(deletes_cost=rules[0], weighs=rules[1])
+        machine = Machine()
         machine.left = steps
-        return Workspace(machine, free)
+        return Workspace(machine)
 
     def left(self, workspace: Workspace) -> None:
         """Take back what a call has used; what is not kept is emptied, as it refers to itself."""
-        if self._lasting and workspace.loaded and len(workspace.free) < _KEPT:
-            workspace.free.append(workspace)
+        if self._lasting and workspace.loaded and len(self._free) < _KEPT:
+            self._free.append(workspace)
         else:
             workspace.names.clear()
 

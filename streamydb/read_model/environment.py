@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -214,11 +214,6 @@ class Environment:
             yield txn
         finally:
             self.end(txn)
-
-    def drop(self, txn: lmdb.Transaction[memoryview], name: str) -> None:
-        """Remove a table of an earlier format, if it is there."""
-        with suppress(lmdb.NotFoundError):
-            txn.drop(self._env.open_db(name.encode(), txn=txn, create=False))
 
     def parts(self, txn: lmdb.Transaction[memoryview], numbers: list[int]) -> list[tuple[int, int]]:
         """Address and length of stored parts, which stay there while the transaction is open.

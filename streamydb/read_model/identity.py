@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from streamydb.read_model.errors import StoreFailedError, StoreMismatchError, StoreMissingError
 from streamydb.records.formats import UNREADABLE
 
-__all__ = ["TAKEN_OVER", "check_identity", "identity"]
-
-TAKEN_OVER: Final = 1
-"""The earlier format that a follower takes over; there were no ends when it was written."""
+__all__ = ["check_identity", "identity"]
 
 
 class _Identity(msgspec.Struct):
@@ -30,7 +26,7 @@ def check_identity(found: bytes, number: int, database: str, folder: Path) -> No
     """Require that a stored identity (empty: there is none) is of a format and a database.
 
     Raises:
-        StoreMissingError: it is not written yet, or of a format that is taken over.
+        StoreMissingError: it is not written yet.
         StoreMismatchError: it is of another format, or of another database.
         StoreFailedError: it is none.
     """
@@ -44,11 +40,6 @@ def check_identity(found: bytes, number: int, database: str, folder: Path) -> No
         raise StoreMismatchError(
             f"the read model in {folder} is of the database {known.database!r}, not of "
             f"{database!r}; name another folder"
-        )
-    if known.format == TAKEN_OVER:
-        raise StoreMissingError(
-            f"the read model in {folder} has format {known.format}, of an earlier release; its "
-            "follower takes it over when it starts"
         )
     if known.format != number:
         raise StoreMismatchError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -18,8 +18,7 @@ from streamydb.read_model.core import Resolved, Retention, StoreBatch, TopicProg
 from streamydb.read_model.ends import Ends, ShownParts
 from streamydb.read_model.environment import MAP_BYTES, Environment, Tables
 from streamydb.read_model.errors import StoreFailedError
-from streamydb.read_model.format_one import SUPERSEDED, taken_over
-from streamydb.read_model.identity import TAKEN_OVER, check_identity, identity
+from streamydb.read_model.identity import check_identity, identity
 from streamydb.read_model.lookup import find_each
 from streamydb.read_model.merging import newer
 from streamydb.read_model.rows import DamagedError, Ints, pack_seq, unpack_seq
@@ -109,18 +108,11 @@ class Store:
 
     def _initialise(self, txn: lmdb.Transaction[memoryview]) -> None:
         about = self.tables.about
-        found = txn.get(_IDENTITY, db=about)
-        if found is None:
+        if txn.get(_IDENTITY, db=about) is None:
             self._put_progress(txn, TopicProgress())
             txn.put(_BOUNDS, pack_seq(0, 0, 0), db=about)
             txn.put(_PARTS, b"", db=about)
-        elif bytes(found) == identity(TAKEN_OVER, self.database):
-            txn.put(_PARTS, b"", db=about)
-            self._preload(txn, taken_over(txn, self.tables))
-            self.environment.drop(txn, SUPERSEDED)
-        else:
-            return
-        txn.put(_IDENTITY, identity(FORMAT, self.database), db=about)
+            txn.put(_IDENTITY, identity(FORMAT, self.database), db=about)
 
     def _check_identity(self) -> None:
         with self.environment.reading() as txn:
@@ -198,16 +190,15 @@ class Store:
 
     def preload(self, rows: list[bytes]) -> None:
         """Put rows, in the order of their keys and behind those before, into an empty store."""
-        self.environment.write(lambda txn: self._preload(txn, [rows]))
 
-    def _preload(self, txn: lmdb.Transaction[memoryview], batches: Iterable[list[bytes]]) -> None:
-        """Put rows; what a transaction has put is not read in it, as it is not in its place yet."""
-        runs = self._runs(txn, 1)
-        for rows in batches:
+        def put(txn: lmdb.Transaction[memoryview]) -> None:
+            runs = self._runs(txn, 1)
             data = Ragged.of([*rows, bytes(SPARE_BYTES)])
             runs.extend(data.offsets[:-2] + address_of(data.data))
             self._put_parts(txn, runs)
-        txn.put(_PARTS, packed(runs.runs), db=self.tables.about)
+            txn.put(_PARTS, packed(runs.runs), db=self.tables.about)
+
+        self.environment.write(put)
 
     def begin_at(self, progress: TopicProgress, seq: int, ts_ms: int) -> None:
         """Have a store that was preloaded show the snapshot at ``seq``, and go on from there."""

@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 
 __all__ = [
-    "CONSTRAINTS_ANYWHERE", "EVERYWHERE", "EXPIRY", "EXPIRY_IN_CALLS", "NOWHERE", "RANGES", "RULES",
-    "VALUES_BOUNDED", "WORK_CHARGED", "Begins",
+    "CONSTRAINTS_ANYWHERE", "EVERYWHERE", "EXPIRY", "NOWHERE", "RANGES", "RULES",
+    "VALUES_BOUNDED", "Begins",
 ]  # fmt: skip
 
 VALUES_BOUNDED: Final = "values-bounded"
@@ -35,21 +35,8 @@ EXPIRY: Final = "expiry"
 With it came ranges in locks, calls and constraints (`Begins.ranges_anywhere`).
 """
 
-EXPIRY_IN_CALLS: Final = "expiry-in-calls"
-"""Procedures may say when keys end; before, ``db`` has no ``touch``, and ``put`` no ``ttl_ms``.
-
-With it, to delete an item of a list costs by its length, and nested procedures may have arguments
-of any name.
-"""
-
-WORK_CHARGED: Final = "work-charged"
-"""The steps of a procedure follow its work; before, some operations took long in few steps.
-
-See `streamydb.procedures.meter.Meter.weigh`.
-"""
-
 RULES: Final = (
-    VALUES_BOUNDED, CONSTRAINTS_ANYWHERE, RANGES, EXPIRY, EXPIRY_IN_CALLS, WORK_CHARGED,
+    VALUES_BOUNDED, CONSTRAINTS_ANYWHERE, RANGES, EXPIRY,
 )  # fmt: skip
 
 

@@ -28,16 +28,6 @@ from streamydb.sql.engine import (
 )
 
 __all__ = [
-    "Sql",
-    "SqlMissingError",
-    "Table",
-    "UnheldValueError",
-    "connect",
-    "fetched",
-    "json_value",
-    "lock",
-    "message_of",
-    "open_read_model",
-    "open_snapshot",
-    "python_value",
-]
+    "Sql", "SqlMissingError", "Table", "UnheldValueError", "connect", "fetched", "json_value",
+    "lock", "message_of", "open_read_model", "open_snapshot", "python_value",
+]  # fmt: skip

@@ -17,15 +17,6 @@ from streamydb.records.formats import UNREADABLE
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = [
-    "AnswerTooLargeError",
-    "UnheldValueError",
-    "answer",
-    "fetched",
-    "json_value",
-    "python_value",
-]
-
 _CHUNK_ROWS = 256
 
 
@@ -37,18 +28,13 @@ class UnheldValueError(StreamyError):
     """A result has a value that no value of Python is."""
 
     def __init__(self, fault: Exception) -> None:
-        """Tell what Python said of it, and what to do."""
         super().__init__(
             f"The result has a value that Python does not have ({fault}): cast it to text."
         )
 
 
 def fetched(done: duckdb.DuckDBPyConnection, rows_max: int | None = None) -> list[tuple[Any, ...]]:
-    """The next rows of a result, or all.
-
-    Raises:
-        UnheldValueError: one has a value that no value of Python is.
-    """
+    """Return the next rows of a result, or all. Raises UnheldValueError."""
     try:
         return done.fetchall() if rows_max is None else done.fetchmany(rows_max)
     except RecursionError:
@@ -59,14 +45,12 @@ def fetched(done: duckdb.DuckDBPyConnection, rows_max: int | None = None) -> lis
 
 def answer(done: duckdb.DuckDBPyConnection, seq: int, *, rows_max: int, bytes_max: int) -> bytes:
     """The JSON of a result, read a few rows at a time.
-
-    Raises:
-        AnswerTooLargeError: it has more than ``rows_max`` rows or ``bytes_max`` bytes.
-        UnheldValueError: it has a value that no value of Python is.
+    Raises AnswerTooLargeError: it has more than ``rows_max`` rows or ``bytes_max`` bytes;
+    UnheldValueError: it has a value that no value of Python is.
     """
-    shown = done.description or []
-    types = [column[1] for column in shown]
-    columns = [{"name": column[0], "type": str(column[1])} for column in shown]
+    description = done.description or []
+    types = [column[1] for column in description]
+    columns = [{"name": column[0], "type": str(column[1])} for column in description]
     head = msgspec.json.encode({"seq": seq, "columns": columns})
     lines: list[bytes] = []
     size = len(head)
@@ -82,14 +66,10 @@ def answer(done: duckdb.DuckDBPyConnection, seq: int, *, rows_max: int, bytes_ma
 
 
 def json_value(value: Any, kind: Any) -> Any:
-    """A value of a result as something that has a JSON form.
+    """A value of a result, as DuckDB hands it over, as something that has a JSON form.
 
     JSON stays itself (text where it is none, as DuckDB's NaN). Numbers that are not finite, times,
     UUIDs and intervals are text, bytes are Base64.
-
-    Args:
-        value: as DuckDB hands it over.
-        kind: its DuckDB type.
     """
     if value is None or isinstance(value, bool | int):
         return value
@@ -115,8 +95,8 @@ def json_value(value: Any, kind: Any) -> Any:
 def python_value(value: Any, kind: Any) -> Any:
     """A value of a result with JSON decoded; everything else as DuckDB hands it over."""
     if isinstance(value, str) and str(kind) == "JSON":
-        found = _json(value)
-        return msgspec.json.decode(found) if isinstance(found, Raw) else found
+        decoded = _json(value)
+        return msgspec.json.decode(decoded) if isinstance(decoded, Raw) else decoded
     return value
 
 
@@ -141,7 +121,6 @@ def _json_object(value: dict[Any, Any], kind: Any) -> dict[str, Any]:
 
 
 def _children(kind: Any) -> list[Any]:
-    """The types inside a type."""
     if kind is None or getattr(kind, "id", "") not in {"list", "array", "struct", "map"}:
         return []
     return [child for _, child in kind.children if not isinstance(child, int)]

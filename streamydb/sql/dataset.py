@@ -15,9 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from streamydb.read_model.ports import Scannable, StoredEntry
-from streamydb.sql.keyspace import KeyRange, range_of
-
-__all__ = ["SCHEMA", "KeyValues"]
+from streamydb.sql.keyspace import ScanBounds, range_of
 
 SCHEMA: Final = pa.schema(
     [
@@ -32,15 +30,12 @@ _PAGE_ROWS: Final = 4_096
 
 
 class KeyValues(ds.Dataset):  # type: ignore[misc]
-    """The keys of a snapshot that begin with one of some prefixes."""
+    """The keys of a snapshot that begin with one of some prefixes, of which none covers another.
+
+    One thread at a time asks the snapshot, which stays its owner's to close.
+    """
 
     def __init__(self, snapshot: Scannable, prefixes: Sequence[str] = ("",)) -> None:
-        """Show ``snapshot``, which stays its owner's to close.
-
-        Args:
-            snapshot: asked by one thread at a time.
-            prefixes: in the order of their bytes; none covers another.
-        """
         self._snapshot = snapshot
         self._prefixes = tuple(prefixes)
         self._lock = threading.Lock()
@@ -48,7 +43,6 @@ class KeyValues(ds.Dataset):  # type: ignore[misc]
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns."""
         return SCHEMA
 
     def scanner(
@@ -57,19 +51,18 @@ class KeyValues(ds.Dataset):  # type: ignore[misc]
         filter: Any = None,  # noqa: A002 - Arrow's name
         **_: Any,
     ) -> ds.Scanner:
-        """A scan of some columns and rows."""
         batches = self._batches(range_of(filter))
         wanted = None if columns is None else list(columns)
         return ds.Scanner.from_batches(batches, schema=SCHEMA, columns=wanted, filter=filter)
 
-    def _batches(self, keys: KeyRange) -> Iterator[pa.RecordBatch]:
+    def _batches(self, keys: ScanBounds) -> Iterator[pa.RecordBatch]:
         for prefix in self._prefixes:
             after: str | None = None
             while page := self._page(prefix, keys, after):
                 yield _batch(page)
                 after = page[-1].key
 
-    def _page(self, prefix: str, keys: KeyRange, after: str | None) -> Sequence[StoredEntry]:
+    def _page(self, prefix: str, keys: ScanBounds, after: str | None) -> Sequence[StoredEntry]:
         with self._lock:
             page = self._snapshot.scan(
                 prefix=prefix, start=keys.start, end=keys.end, after=after, limit=_PAGE_ROWS

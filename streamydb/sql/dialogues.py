@@ -14,10 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from streamydb.sql.frames import HEAD_BYTES, frame, size_of
+from streamydb.sql.child import HEAD_BYTES, frame, size_of
 from streamydb.sql.pool import Spare, end
-
-__all__ = ["DialoguePool", "TooMuch"]
 
 _OUTCOME_BYTES_MAX: Final = 67_108_864
 """Bytes of a frame of a process: a transaction's writes and an answer are smaller."""
@@ -28,15 +26,9 @@ class TooMuch(Exception):  # noqa: N818 - it is no fault of ours
 
 
 class DialoguePool:
-    """Processes of one module.
-
-    Args:
-        module: begins with `READY`, then speaks frames.
-        kept_max: how many processes wait for the next job of their owners.
-    """
+    """Processes of one module, which begins with `READY` and then speaks frames."""
 
     def __init__(self, module: str, kept_max: int) -> None:
-        """Nothing is started yet."""
         self._spare = Spare(module)
         self._kept_max = kept_max
         self._kept: list[tuple[str, asyncio.AbstractEventLoop, Process]] = []
@@ -44,22 +36,16 @@ class DialoguePool:
     async def run(
         self, owner: str, job: Any, answer: Callable[[Any], Awaitable[Any]], timeout_s: float
     ) -> Any:
-        """Have a job done; return its outcome.
+        """Have a job of an owner done; return its outcome.
 
-        Args:
-            owner: whose job it is.
-            job: for the process.
-            answer: answers a question of the process: ``["read", …]`` and the like. The outcome is
-                ``["done", …]``, and is not asked.
-            timeout_s: after so many seconds the process is killed.
-
-        Raises:
-            TooMuch: it took too much.
+        ``answer`` answers a question of the process: ``["read", …]`` and the like. The outcome is
+        ``["done", …]``, and is not asked.
+        Raises TooMuch: it took too much.
         """
         process = self._of(owner) or await self._spare.take()
         try:
             async with asyncio.timeout(timeout_s):
-                found = await _converse(process, job, answer)
+                outcome = await _converse(process, job, answer)
         except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
             await asyncio.shield(end(process))
             raise TooMuch from None
@@ -67,10 +53,9 @@ class DialoguePool:
             await asyncio.shield(end(process))
             raise
         await self._keep(owner, process)
-        return found
+        return outcome
 
     async def close(self) -> None:
-        """End all processes."""
         kept, self._kept = self._kept, []
         for _, loop, process in kept:
             if loop is asyncio.get_running_loop():
@@ -78,7 +63,6 @@ class DialoguePool:
         await self._spare.close()
 
     def _of(self, owner: str) -> Process | None:
-        """A process that has worked for this owner before."""
         here = asyncio.get_running_loop()
         for place, (whose, loop, process) in enumerate(self._kept):
             if whose == owner and loop is here and process.returncode is None:
@@ -97,14 +81,14 @@ class DialoguePool:
 async def _converse(process: Process, job: Any, answer: Callable[[Any], Awaitable[Any]]) -> Any:
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("the process has no pipes")
-    said = job
+    message = job
     while True:
-        process.stdin.write(frame(said))
+        process.stdin.write(frame(message))
         await process.stdin.drain()
         size = size_of(await process.stdout.readexactly(HEAD_BYTES))
         if size > _OUTCOME_BYTES_MAX:
             raise TooMuch
-        asked = msgspec.msgpack.decode(await process.stdout.readexactly(size))
-        if asked[0] == "done":
-            return asked[1]
-        said = await answer(asked)
+        question = msgspec.msgpack.decode(await process.stdout.readexactly(size))
+        if question[0] == "done":
+            return question[1]
+        message = await answer(question)

@@ -15,11 +15,6 @@ if TYPE_CHECKING:
 
     from streamydb.read_model.ports import Scannable
 
-__all__ = [
-    "Sql", "SqlMissingError", "connect", "lock", "message_of", "open_read_model", "open_snapshot",
-    "show",
-]  # fmt: skip
-
 _VIEW: Final = """
 create view kv as
 select key, value::json as value, version, make_timestamp(ts_ms * 1000) as ts from {source}
@@ -60,7 +55,6 @@ class SqlMissingError(StreamyError):
     """DuckDB is not installed."""
 
     def __init__(self) -> None:
-        """Say how to install it."""
         super().__init__(f"SQL needs DuckDB: {install('sql')}")
 
 
@@ -75,30 +69,22 @@ class Sql:
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, seq: int, close: Callable[[], None]
     ) -> None:
-        """Take over a connection; use `open_read_model` or `open_snapshot`."""
         self.connection = connection
         self.seq = seq
         self._close = close
 
     def __enter__(self) -> Self:
-        """The object itself."""
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        """Close it."""
         self.close()
 
     def close(self) -> None:
-        """Close the connection and the snapshot."""
         self.connection.close()
         self._close()
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> Table:
         """Run one statement.
-
-        Args:
-            sql: DuckDB's SQL; `?` or `$1` stand for parameters.
-            params: their values.
 
         Raises:
             duckdb.Error: the statement cannot be run.
@@ -117,10 +103,8 @@ class Sql:
 
 def open_read_model(folder: Path | str, database: str, at: int | None = None) -> Sql:
     """Query a read model at a seq, by default the latest.
-
-    Raises:
-        SqlMissingError: DuckDB is not installed.
-        ReadModelError: there is no such read model, or it has no such snapshot.
+    Raises SqlMissingError: DuckDB is not installed; ReadModelError: there is no such read model, or
+    it has no such snapshot.
     """
     from streamydb.read_model import ReadModel
 
@@ -143,10 +127,8 @@ def open_read_model(folder: Path | str, database: str, at: int | None = None) ->
 def open_snapshot(folder: Path | str, *, verify: bool = True) -> Sql:
     """Query a Parquet snapshot that `streamydb snapshot` wrote.
 
-    Args:
-        folder: of the snapshot.
-        verify: read all rows first and compare them with the snapshot's digest, which takes some
-            two seconds for a million rows. DuckDB does not see that a file is damaged.
+    ``verify``: read all rows first and compare them with the snapshot's digest, which takes some
+    two seconds for a million rows. DuckDB does not see that a file is damaged.
 
     Raises:
         SqlMissingError: DuckDB is not installed.
@@ -168,11 +150,7 @@ def open_snapshot(folder: Path | str, *, verify: bool = True) -> Sql:
 
 
 def connect(settings: Mapping[str, str] | None = None) -> duckdb.DuckDBPyConnection:
-    """A new database in memory.
-
-    Raises:
-        SqlMissingError: DuckDB is not installed.
-    """
+    """A new database in memory. Raises SqlMissingError: DuckDB is not installed."""
     try:
         import duckdb
     except ImportError:
@@ -206,10 +184,10 @@ def message_of(error: Exception) -> str:
     text = str(error)
     if isinstance(error, UnicodeDecodeError):
         text = error.object.decode(errors="backslashreplace")
-    told, line, shown = text.partition("\n\nLINE ")
-    kept = []
-    for each in _FOLDER.sub("of DuckDB", _OR_SET.sub(r"\1", told)).split("\n"):
+    text_before, line, excerpt = text.partition("\n\nLINE ")
+    lines = []
+    for each in _FOLDER.sub("of DuckDB", _OR_SET.sub(r"\1", text_before)).split("\n"):
         sentences = [one for one in _SENTENCE.split(each) if not _ADVICE.match(one)]
         if sentences or not each:
-            kept.append(" ".join(sentences))
-    return "\n".join(kept).rstrip() + line + shown
+            lines.append(" ".join(sentences))
+    return "\n".join(lines).rstrip() + line + excerpt

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 
-__all__ = ["KeyRange", "range_of", "within"]
-
 _PAST = "\0"
 """The smallest key after a key is the key with this behind it."""
 
@@ -23,56 +21,54 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _SAME = {"n": "\n", "t": "\t", "r": "\r"}
 
 
-class KeyRange(NamedTuple):
+class ScanBounds(NamedTuple):
     """Keys from `start` on, before `end` (None: to the last)."""
 
     start: str = ""
     end: str | None = None
 
-    def both(self, other: KeyRange) -> KeyRange:
-        """The keys that are in both."""
+    def both(self, other: ScanBounds) -> ScanBounds:
         ends = [end for end in (self.end, other.end) if end is not None]
-        return KeyRange(
+        return ScanBounds(
             max(self.start, other.start, key=str.encode),
             min(ends, key=str.encode) if ends else None,
         )
 
 
 def within(prefix: str, scopes: Iterable[str]) -> list[str]:
-    """The prefixes of all keys that begin with ``prefix`` and with one of ``scopes``, in order.
-
-    None of them covers another, so no key is met twice.
+    """Return the prefixes of all keys that begin with ``prefix`` and with a scope; none covers
+    another.
     """
     scopes = list(scopes)
     if any(prefix.startswith(scope) for scope in scopes):
         return [prefix]
     narrower = sorted({scope for scope in scopes if scope.startswith(prefix)}, key=str.encode)
-    found: list[str] = []
+    prefixes: list[str] = []
     for scope in narrower:
-        if not found or not scope.startswith(found[-1]):
-            found.append(scope)
-    return found
+        if not prefixes or not scope.startswith(prefixes[-1]):
+            prefixes.append(scope)
+    return prefixes
 
 
-def range_of(condition: Any) -> KeyRange:
+def range_of(condition: Any) -> ScanBounds:
     """A range that has all keys for which an Arrow expression holds."""
-    found = KeyRange()
+    bounds = ScanBounds()
     for part in _conjuncts(str(condition)) if condition is not None else ():
         match = _COMPARISON.fullmatch(part)
         if match is None:
             continue
         operator, bound = match[1], _ESCAPED.sub(lambda m: _SAME.get(m[1], m[1]), match[2])
         if str(_expression(operator, bound)) == part:  # it was read right
-            found = found.both(_range(operator, bound))
-    return found
+            bounds = bounds.both(_range(operator, bound))
+    return bounds
 
 
-def _range(operator: str, bound: str) -> KeyRange:
+def _range(operator: str, bound: str) -> ScanBounds:
     if operator == "==":
-        return KeyRange(bound, bound + _PAST)
+        return ScanBounds(bound, bound + _PAST)
     if operator in {">", ">="}:
-        return KeyRange(bound + _PAST if operator == ">" else bound)
-    return KeyRange("", bound + _PAST if operator == "<=" else bound)
+        return ScanBounds(bound + _PAST if operator == ">" else bound)
+    return ScanBounds("", bound + _PAST if operator == "<=" else bound)
 
 
 def _expression(operator: str, bound: str) -> Any:
@@ -98,7 +94,7 @@ def _conjunction(text: str) -> int | None:
     """Find the `and` of `(… and …)`; None if the text is something else."""
     if not (text.startswith("(") and text.endswith(")")):
         return None
-    depth, quoted, skip, found = 0, False, False, None
+    depth, quoted, skip, position = 0, False, False, None
     for place, character in enumerate(text):
         if skip:
             skip = False
@@ -113,6 +109,6 @@ def _conjunction(text: str) -> int | None:
             depth -= 1
             if depth == 0 and place < len(text) - 1:
                 return None
-        elif depth == 1 and found is None and text.startswith(" and ", place):
-            found = place
-    return found
+        elif depth == 1 and position is None and text.startswith(" and ", place):
+            position = place
+    return position

@@ -24,15 +24,12 @@ from streamydb.sql.child import READY
 if TYPE_CHECKING:
     from streamydb.sql.worker import Job, QueryOutcome
 
-__all__ = ["QueryPool", "Spare", "end", "installed"]
-
 _KEPT: Final = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "VIRTUAL_ENV")
 _OUTPUT_MARGIN_BYTES: Final = 65_536
 _START_S: Final = 60.0
 
 
-def installed() -> bool:
-    """Return True if DuckDB is there."""
+def is_installed() -> bool:
     return importlib.util.find_spec("duckdb") is not None
 
 
@@ -40,7 +37,6 @@ class Spare:
     """A process of a module that is started and ready, and the next one."""
 
     def __init__(self, module: str) -> None:
-        """Nothing is started yet; the module writes `READY` when it can take work."""
         self._module = module
         self._spare: asyncio.Task[Process] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -55,13 +51,11 @@ class Spare:
         try:
             return await asyncio.shield(spare)
         except asyncio.CancelledError:  # it may be ready in this moment, and is nobody's then
-            await asyncio.shield(_dropped(spare))
+            await asyncio.shield(_drop_spare(spare))
             raise
 
     def _usable(self) -> asyncio.Task[Process] | None:
-        """The process that is kept ready, or is being made; None: it has ended,
-        or did not start.
-        """
+        """Return the process that is, or will be, ready; None: it has ended, or did not start."""
         spare = self._spare
         if spare is None or not spare.done():
             return spare
@@ -69,15 +63,13 @@ class Spare:
         return None if failed or spare.result().returncode is not None else spare
 
     async def close(self) -> None:
-        """End the process that is kept ready."""
         spare, self._spare = self._spare, None
         if spare is None or self._loop is not asyncio.get_running_loop():
             return
-        await _dropped(spare)
+        await _drop_spare(spare)
 
 
-async def _dropped(spare: asyncio.Task[Process]) -> None:
-    """End a process that is ready, or is being made."""
+async def _drop_spare(spare: asyncio.Task[Process]) -> None:
     spare.cancel()  # one that is still starting ends itself
     await asyncio.wait([spare])
     if not spare.cancelled() and spare.exception() is None:
@@ -88,16 +80,10 @@ class QueryPool:
     """Processes for queries."""
 
     def __init__(self) -> None:
-        """Nothing is started yet."""
         self._spare = Spare("streamydb.sql.process")
 
     async def run(self, job: Job, timeout_s: float) -> QueryOutcome:
-        """Run a job.
-
-        Args:
-            job: the query.
-            timeout_s: after so many seconds it is killed: `costly`.
-        """
+        """Run a job; after so many seconds it is killed: `costly`."""
         from streamydb.sql.worker import QueryOutcome
 
         process = await self._spare.take()
@@ -116,7 +102,6 @@ class QueryPool:
             return QueryOutcome("costly")
 
     async def close(self) -> None:
-        """End the process that is kept ready."""
         await self._spare.close()
 
 
@@ -149,11 +134,7 @@ def _environment(module: str) -> dict[str, str]:
 
 
 def _folder(module: str) -> str:
-    """The folder in which this process has found the package of a module.
-
-    Raises:
-        OSError: it is not installed.
-    """
+    """Return the folder of a module's package. Raises OSError: it is not installed."""
     name = module.partition(".")[0]
     package = importlib.util.find_spec(name)
     if package is None or package.origin is None:
@@ -162,7 +143,6 @@ def _folder(module: str) -> str:
 
 
 async def _exchange(process: Process, job: bytes, bytes_max: int) -> bytes | None:
-    """Send a job and return the answer; None if it is larger than allowed."""
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("the process has no pipes")
     sending = asyncio.create_task(_send(process.stdin, job))

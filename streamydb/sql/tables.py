@@ -49,23 +49,16 @@ class TablesMissingError(StreamyError):
     """A package that SQL tables need is not installed."""
 
     def __init__(self, package: str) -> None:
-        """Name the package, and say how to install it."""
         super().__init__(f"SQL tables need the package {package}: {INSTALL}")
 
 
 def missing() -> str | None:
-    """Return the name of a package that SQL tables need and that is not installed;
-    None: none is.
-    """
+    """Return the name of a package that SQL tables need and that is not installed."""
     return next((name for module, name in _PACKAGES.items() if find_spec(module) is None), None)
 
 
 def require() -> None:
-    """Raise if SQL tables cannot be used.
-
-    Raises:
-        TablesMissingError: a package is not installed.
-    """
+    """Raise if SQL tables cannot be used. Raises TablesMissingError: a package is not installed."""
     if (package := missing()) is not None:
         raise TablesMissingError(package)
 
@@ -79,9 +72,7 @@ def connect(address: str, tables: str, token: str | None) -> Connection:
 
 def execute(connection: Connection, text: str) -> Iterator[Result]:
     """Execute the statements of a text one after the other; yield what each answers.
-
-    Raises:
-        StreamyError: the text is no SQL, or a statement fails; later ones are not executed.
+    Raises StreamyError: the text is no SQL, or a statement fails; later ones are not executed.
     """
     from streamydb_layers.tables.parsing import parse
 

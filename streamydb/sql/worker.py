@@ -23,8 +23,6 @@ from streamydb.sql.answers import AnswerTooLargeError, UnheldValueError, answer
 from streamydb.sql.child import READY, hold
 from streamydb.sql.engine import connect, lock, message_of, show
 
-__all__ = ["Job", "Kind", "QueryOutcome", "StoredRow", "main", "run"]
-
 Kind = Literal["done", "invalid", "costly", "large", "gone"]
 
 _MESSAGE_CHARACTERS_MAX: Final = 1_000
@@ -45,18 +43,12 @@ class Job(msgspec.Struct, kw_only=True):
     """A query and its bounds.
 
     Attributes:
-        sql: one SELECT.
-        params: values of its parameters.
         prefixes: the keys that it sees; in order, none covers another.
         folder: of the read model; None: `rows` are the data.
-        database: the read model's.
         at: the seq; None: the latest one, which is not before what the sender has seen.
         rows: the data at `at`, in the order of the keys.
-        memory_bytes: for DuckDB.
-        threads: for DuckDB.
+        memory_bytes, threads: for DuckDB.
         cpu_s: processor time.
-        rows_max: rows of the answer.
-        bytes_max: bytes of the answer.
     """
 
     sql: str
@@ -83,8 +75,6 @@ class QueryOutcome(msgspec.Struct):
 
 
 class _Rows:
-    """Rows that came with the job."""
-
     def __init__(self, job: Job) -> None:
         self.seq = job.at or 0
         self._rows = job.rows
@@ -98,7 +88,7 @@ class _Rows:
         after: str | None = None,
         limit: int = 1000,
     ) -> Sequence[StoredRow]:
-        found = [
+        rows = [
             row
             for row in self._rows
             if row.key.startswith(prefix)
@@ -106,11 +96,10 @@ class _Rows:
             and (end is None or row.key.encode() < end.encode())
             and (after is None or row.key.encode() > after.encode())
         ]
-        return found[:limit]
+        return rows[:limit]
 
 
 def main() -> int:
-    """Run the job on standard input."""
     with os.fdopen(os.dup(1), "wb") as output:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing else gets into the outcome
         return _serve(output)
@@ -119,11 +108,11 @@ def main() -> int:
 def _serve(output: BinaryIO) -> int:
     output.write(READY)
     output.flush()
-    given = sys.stdin.buffer.read()
-    if not given:  # a spare process that was not needed
+    data = sys.stdin.buffer.read()
+    if not data:  # a spare process that was not needed
         return 0
     try:
-        job = msgspec.msgpack.decode(given, type=Job)
+        job = msgspec.msgpack.decode(data, type=Job)
         outcome = run(job, bound=True)
     except MemoryError:
         outcome = QueryOutcome("costly")
@@ -178,16 +167,16 @@ def _only_query(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.State
     statements = connection.extract_statements(sql)
     if len(statements) != 1:
         return None
-    [found] = statements
-    if found.type == duckdb.StatementType.SELECT:
-        return found
-    if found.type != duckdb.StatementType.MULTI:
+    [statement] = statements
+    if statement.type == duckdb.StatementType.SELECT:
+        return statement
+    if statement.type != duckdb.StatementType.MULTI:
         return None
     try:
         inner = connection.extract_statements(f"from (\n{_without_end(sql)}\n)")
     except duckdb.ParserException:
         return None
-    return found if len(inner) == 1 else None
+    return statement if len(inner) == 1 else None
 
 
 def _without_end(sql: str) -> str:
@@ -203,7 +192,6 @@ def _without_end(sql: str) -> str:
 
 @contextmanager
 def _snapshot(job: Job) -> Iterator[tuple[Scannable, int]]:
-    """The data and its seq."""
     if job.folder is None:
         rows = _Rows(job)
         yield rows, rows.seq

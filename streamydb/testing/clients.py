@@ -20,8 +20,7 @@ import httpx
 from streamydb.client.awaiting.client import AsyncClient
 from streamydb.client.awaiting.http import AsyncHttpTransport
 from streamydb.client.awaiting.transports import AsyncTransport
-from streamydb.client.awaiting.views import AsyncAtomic
-from streamydb.client.awaiting.watches import AsyncRecords, AsyncWatch
+from streamydb.client.awaiting.views import AsyncAtomic, AsyncRecords, AsyncWatch
 from streamydb.client.blocking.client import Client
 from streamydb.client.blocking.http import HttpTransport
 from streamydb.client.blocking.transports import Transport

@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping
 
 from streamydb.facade.clocks import Clocks, LogClock
 from streamydb.facade.feed import change_event
-from streamydb.facade.feed_ports import ChangeBatch
-from streamydb.facade.ports import Decided, LogPosition, Missing
+from streamydb.facade.ports import ChangeBatch, LogPosition, NoResult, ResultsEnd
 from streamydb.facade.result_batch import position_of
 from streamydb.facade.results import REFUSED_COPIES, ResultIndex
 from streamydb.kafka.appends import AppendUnknownError
@@ -103,7 +102,7 @@ class MemoryLog:
             return None
         return self.index.of(txn_id) if position is None else self.index.at(position)
 
-    async def search(self, txn_id: str, position: LogPosition | None) -> Result | Missing:
+    async def search(self, txn_id: str, position: LogPosition | None) -> Result | NoResult:
         """Search all results."""
         self.searches += 1
         refused = None
@@ -112,7 +111,7 @@ class MemoryLog:
                 if position or result.code not in REFUSED_COPIES:
                     return result
                 refused = refused or result
-        return refused or Missing(complete=True, since_ms=None)
+        return refused or NoResult(complete=True, since_ms=None)
 
     async def ends(self) -> Mapping[int, int]:
         """Return the end of the log."""
@@ -152,7 +151,7 @@ class MemoryLog:
         """Return how many results were seen."""
         return self.index.counts
 
-    def decided(self) -> Decided:
+    def decided(self) -> ResultsEnd:
         """Return how far the results go."""
         return self.index.decided()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
-from streamydb.facade.feed_ports import ChangeBatch, PageBounds, StreamRow, StreamSpan
+from streamydb.facade.ports import ChangeBatch, PageBounds, StreamRow, StreamSpan
 from streamydb.facade.stream_pages import fresh
 
 __all__ = ["MemoryChanges", "MemoryStreams"]

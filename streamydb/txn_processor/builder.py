@@ -78,11 +78,8 @@ class Builder:
     range_counts: list[int] = field(default_factory=list)
     ranges: list[tuple[bytes, bytes, bool]] = field(default_factory=list)
 
-    def transaction(self, txn: r.Transaction, raw: bytes, *, calls_end: bool = True) -> None:
-        """Add a valid transaction: its keys, and its steps when it compiles.
-
-        ``calls_end``: whether a procedure may say when keys end.
-        """
+    def transaction(self, txn: r.Transaction, raw: bytes) -> None:
+        """Add a valid transaction: its keys, and its steps when it compiles."""
         touched = r.keys(txn)
         may_range = txn.checks or txn.reads or txn.locks or txn.call is not _UNSET
         ranges = txn.ranges if may_range else {}
@@ -90,7 +87,7 @@ class Builder:
         self.range_counts.append(len(ranges))
         self.keys += touched
         ends = {update.key for update in txn.updates if _ends(update)}
-        if txn.call is not _UNSET and calls_end:
+        if txn.call is not _UNSET:
             ends.update(txn.call.keys)
         written = [p.ENDING if key in ends else write for key, write in touched.items()]
         self.writes += written if ends else touched.values()

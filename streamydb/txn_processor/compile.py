@@ -24,7 +24,7 @@ from streamydb.columns.hashing import ID_SEED, PAYLOAD_SEED, hash_ragged
 from streamydb.columns.jit import leaf
 from streamydb.columns.record_rows import CompiledRecords, HomeRows, RecordMarkers
 from streamydb.columns.table import Array, Bytes, ChildRows, Ragged, starts_of
-from streamydb.records.begins import CONSTRAINTS_ANYWHERE, EXPIRY, EXPIRY_IN_CALLS, RANGES
+from streamydb.records.begins import CONSTRAINTS_ANYWHERE, EXPIRY, RANGES
 from streamydb.records.names import FOLLOW_UP_PREFIX
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Place, Rulings, require_ruled
 from streamydb.txn_processor.builder import Builder, DraftHome, DraftRecords, draft_home, draft_of
@@ -65,7 +65,7 @@ def compile_records(
     scanned = scan(texts)
     records = _plain(scanned, texts.offsets[:-1][scanned.plain])
     if scanned.calls.any():
-        _mark_ends(records, scanned, _calls_end(partitions, offsets, rulings)[scanned.plain])
+        _mark_ends(records, scanned)
     if not scanned.plain.all():
         rest = np.flatnonzero(~scanned.plain)
         care = _Care(constraints, rulings)
@@ -162,10 +162,6 @@ class _Care:
         """Return True if updates may say when keys end at a place of the log."""
         return self.rulings.begins.holds(EXPIRY, *place)
 
-    def calls_may_end(self, place: Place) -> bool:
-        """Return True if procedures may say when keys end at a place of the log."""
-        return self.rulings.begins.holds(EXPIRY_IN_CALLS, *place)
-
 
 def _compile_with_care(
     values: Sequence[bytes | None], places: Sequence[Place], care: _Care
@@ -205,7 +201,7 @@ def _compile_each(
         if isinstance(item, r.Transaction) and declares and not care.may_declare(place):
             builder.refuse(item.id, errors.CONSTRAINTS_OFF, keep(raw))
         elif isinstance(item, r.Transaction):
-            builder.transaction(item, raw or b"", calls_end=care.calls_may_end(place))
+            builder.transaction(item, raw or b"")
         elif isinstance(item, r.Marker):
             builder.marker(row, item)
         else:
@@ -268,18 +264,7 @@ def _payloads(s: Scanned) -> Ragged:
     return Ragged(s.payloads.data, starts_of(lengths))
 
 
-def _calls_end(partitions: Array, offsets: Array, rulings: Rulings) -> npt.NDArray[np.bool_]:
-    """Return whether procedures may say when keys end, for each record; shape (n,)."""
-    place = rulings.begins.places.get(EXPIRY_IN_CALLS)
-    if place is None:
-        return np.zeros(len(offsets), np.bool_)
-    first = np.zeros(len(offsets), np.int64)
-    for partition, offset in place.items():
-        first[partitions == partition] = offset
-    return np.asarray(offsets >= first)
-
-
-def _mark_ends(records: DraftRecords, s: Scanned, may: npt.NDArray[np.bool_]) -> None:
-    """Note of the keys that calls write that they may end; ``may``: of the plain records."""
+def _mark_ends(records: DraftRecords, s: Scanned) -> None:
+    """Note of the keys that calls write that they may end."""
     writes = records.keys.rows.write
-    writes[np.repeat(s.calls & may, s.key_counts) & (writes != 0)] = p.ENDING
+    writes[np.repeat(s.calls, s.key_counts) & (writes != 0)] = p.ENDING

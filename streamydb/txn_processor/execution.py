@@ -23,7 +23,7 @@ from streamydb.columns.timeline import Timeline
 from streamydb.procedures.follow_ups import joined
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Stamp
-from streamydb.records.begins import EXPIRY_IN_CALLS, VALUES_BOUNDED, WORK_CHARGED, Begins
+from streamydb.records.begins import VALUES_BOUNDED, Begins
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
 from streamydb.txn_processor import interpreter
 from streamydb.txn_processor.comparisons import Value, failed_entry
@@ -94,7 +94,7 @@ def execute_grants(
     new = NewValues(np.zeros(longest + 1, p.SLOT), np.full(longest + 1, -1, np.int64))
     n, at, total, fits, made = len(txns), 0, 0, 0, np.zeros(len(txns), np.int64)
     careful = range(n) if over else run.ruled.keys() | weighed
-    plain = PlainCalls(run, modules, rulings.begins, ending, rules.slot, careful)
+    plain = PlainCalls(run, modules, ending, rules.slot, careful)
     while at < n and not fits:
         at, total, fits = plain.executed(at, made, total, most)
         if not fits:
@@ -321,13 +321,7 @@ def _context(
     """Return what the calls of one transaction may use. ``ruled``: it holds the rules' slot."""
     at = int(run.txns.partition[i]), int(run.txns.offset[i])
     return interpreter.ExecutionContext(
-        given.modules,
-        place,
-        ruled,
-        given.see,
-        given.begins.ranges_anywhere(*at),
-        given.begins.holds(EXPIRY_IN_CALLS, *at),
-        given.begins.holds(WORK_CHARGED, *at),
+        given.modules, place, ruled, given.see, given.begins.ranges_anywhere(*at)
     )
 
 

@@ -89,8 +89,6 @@ class ExecutionContext:
 
     ``constrained``: whether the key of the constraints is among those that were granted. ``see``:
     the ranges that the transaction names. ``ranges``: whether constraints may count keys there.
-    ``expires``: whether procedures may say when keys end. ``weighs``: whether their steps follow
-    their work.
     """
 
     modules: Modules
@@ -98,8 +96,6 @@ class ExecutionContext:
     constrained: bool = False
     see: See = nothing_seen
     ranges: bool = True
-    expires: bool = True
-    weighs: bool = True
 
 
 def execute(
@@ -231,9 +227,7 @@ class _Declared(Declared):
     """The keys and ranges of a call, with the values before it."""
 
     def __init__(self, call: r.Call, look: Callable[[str], Value], calls: ExecutionContext) -> None:
-        super().__init__(
-            call.keys, call.reads, call.ranges, expires=calls.expires, weighs=calls.weighs
-        )
+        super().__init__(call.keys, call.reads, call.ranges)
         self._look = look
         self._see = calls.see
         self._ts_ms = calls.place.ts_ms

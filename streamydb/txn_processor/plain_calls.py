@@ -26,7 +26,6 @@ from streamydb.procedures.core import Called
 from streamydb.procedures.follow_ups import NO_OUTPUTS
 from streamydb.procedures.modules import Module, Modules
 from streamydb.procedures.view import UNDECLARED, Stamp
-from streamydb.records.begins import EXPIRY_IN_CALLS, WORK_CHARGED, Begins
 from streamydb.records.names import MODULES_PREFIX
 from streamydb.records.ranges import Bounds
 from streamydb.records.rulings import STOPPING
@@ -43,7 +42,6 @@ from streamydb.txn_processor.run import Run
 
 __all__ = ["PlainCalls"]
 
-_NOWHERE: Final = 1 << 63
 _MOSTLY: Final = 4
 """If a fourth of the transactions are Python's, lists of all columns cost less than looking."""
 
@@ -77,7 +75,7 @@ class PlainCalls:
     """The calls of one execution, with the slots that they have touched since the kernel ran."""
 
     def __init__(
-        self, run: Run, modules: Modules, begins: Begins, ending: Ending | None, rules: int | None,
+        self, run: Run, modules: Modules, ending: Ending | None, rules: int | None,
         careful: Container[int],
     ) -> None:  # fmt: skip
         """Execute on ``run``.
@@ -85,7 +83,6 @@ class PlainCalls:
         Args:
             run: the execution.
             modules: the code of procedures.
-            begins: where rules begin.
             ending: the keys that end; None if none can.
             rules: the slot of the constraints, if it was granted.
             careful: transactions that are left to the careful path, whatever they are.
@@ -94,9 +91,7 @@ class PlainCalls:
         self._careful = careful
         self._keys_max = limits.TRANSACTION_VALUES_BYTES_MAX // limits.VALUE_BYTES_MAX
         self._run, self._modules, self._ending, self._rules = run, modules, ending, rules
-        self._begins = begins
         self._rows: _Rows | None = None
-        self._first: dict[int, tuple[int, int]] = {}
         self._names: dict[str, tuple[str, str]] = {}
         self._current: dict[tuple[str, bytes | None], Module | None] = {}
         self.held: dict[int, Value] = {}
@@ -181,8 +176,8 @@ class PlainCalls:
         if slots is None or self._rules in own:
             return None
         code = self._module(call.procedure, self.slot(slots.module)[0])
-        seq, ts_ms, part, off = position
-        host = _Host(self, slots, ts_ms, self._holds(part, off))
+        seq, ts_ms, *_ = position
+        host = _Host(self, slots, ts_ms)
         stamp = Stamp(seq, ts_ms, id_.decode())
         if code is None:
             called = Called(errors.UNKNOWN_PROCEDURE, call.procedure)
@@ -228,17 +223,6 @@ class PlainCalls:
         module, _, name = procedure.partition(".")
         found = self._names[procedure] = MODULES_PREFIX + module, name
         return found
-
-    def _holds(self, part: int, off: int) -> tuple[bool, bool]:
-        """Return whether calls may say when keys end, and whether their steps follow their work."""
-        first = self._first.get(part)
-        if first is None:
-            places, rules = self._begins.places, (EXPIRY_IN_CALLS, WORK_CHARGED)
-            expires, weighs = (
-                places[rule].get(part, 0) if rule in places else _NOWHERE for rule in rules
-            )
-            first = self._first[part] = expires, weighs
-        return off >= first[0], off >= first[1]
 
     def _write(
         self, i: int, seq: int, ids: Mapping[str, int], writes: dict[str, bytes | None]
@@ -346,15 +330,12 @@ class _Rows:
 class _Host:
     """The keys of a call, with the slots behind them; see `procedures.view.Host`."""
 
-    __slots__ = ("_calls", "_held", "_readable", "_ts_ms", "_writable", "expires", "weighs")
+    __slots__ = ("_calls", "_held", "_readable", "_ts_ms", "_writable")
 
-    def __init__(
-        self, calls: PlainCalls, slots: _Slots, ts_ms: int, holds: tuple[bool, bool]
-    ) -> None:
+    def __init__(self, calls: PlainCalls, slots: _Slots, ts_ms: int) -> None:
         self._writable, self._readable = slots.writable, slots.readable
         self._calls, self._ts_ms = calls, ts_ms
         self._held = calls.held
-        self.expires, self.weighs = holds
 
     def look(self, key: str) -> Value:
         slot_id = self._writable.get(key)

@@ -30,7 +30,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
 from streamydb.facade import FacadeSettings, create_app
-from streamydb.facade.about import About, Told
+from streamydb.facade.about import About, PipelineMessages
 from streamydb.facade.life import Evidence
 from streamydb.kafka.digests import ShardDigests, ToldDigest
 from streamydb.kafka.presence import Seen
@@ -176,7 +176,7 @@ def vote(site: Site, phone: int) -> None:
     site.send({"id": f"vote-{phone}", "call": call})
 
 
-def told() -> Told:
+def told() -> PipelineMessages:
     """What two pipelines would say in Kafka; of their last digests one pair differs."""
     names = ("0f3a77c1d9e2", "9be0c4417a55")
     heard = [
@@ -195,7 +195,7 @@ def told() -> Told:
         ])
         for seq, alike in ((20_000, False), (10_000, True))
     ]  # fmt: skip
-    return Told(heard=heard, digests=digests)
+    return PipelineMessages(heard=heard, digests=digests)
 
 
 class Page:

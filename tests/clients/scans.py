@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from streamydb.client.attempts import has_yet_to_reach, range_checks
 from streamydb.client.errors import UnsafeScanError
 from streamydb.client.reads import RangeScan
 from streamydb.client.requests import Freshness, Stored
-from streamydb.client.scans import comes_to, range_checks
 from streamydb.client.session import Session
 
 __all__ = ["FILE", "made"]
@@ -46,7 +46,7 @@ def _case(dice: random.Random) -> dict[str, Any]:
     return {
         "bounds": scan.bounds, "count": scan.count, "whole": scan.whole, "ended": scan.ended,
         "last": None if scan.last is None else scan.last.key, "checks": checks,
-        "comes": [key for key in _KEYS if comes_to(scan, [key])],
+        "comes": [key for key in _KEYS if has_yet_to_reach(scan, [key])],
     }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from streamydb.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
-    *(ROOT / page for page in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(ROOT / page for page in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
     *(ROOT / page for page in ("tests/README.md", "bench/README.md")),
     ROOT / "clients" / "typescript" / "README.md",
     ROOT / "layers" / "README.md",
@@ -50,8 +50,8 @@ LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 ANCHOR = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
 MODULE = re.compile(r"`([a-z_]+/[a-z_/]+\.py)`")
 SETTINGS = [
-    *(ROOT / file for file in ("Makefile", "ivy.xml", "pyproject.toml", "setup.cfg")),
-    *(ROOT / file for file in ("log4j2.properties", "spark-defaults.conf")),
+    *(ROOT / file for file in ("Makefile", "pyproject.toml", "setup.cfg", "spark-defaults.conf")),
+    *(ROOT / "streamydb/local" / file for file in ("ivy.xml", "log4j2.properties")),
     *(file for folder in ("deploy", "docker") for file in (ROOT / folder).rglob("*.y*ml")),
     ROOT / "docker" / "Dockerfile",
 ]

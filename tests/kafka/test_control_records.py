@@ -13,11 +13,10 @@ import pytest
 
 from streamydb.backup.kafka import BackupLog as BackedUpLog
 from streamydb.facade import FacadeSettings
-from streamydb.facade.feed_ports import PageBounds, StreamSpan
 from streamydb.facade.kafka import KafkaLog
 from streamydb.facade.kafka_search import search_result
 from streamydb.facade.kafka_streams import KafkaStreams
-from streamydb.facade.ports import Missing
+from streamydb.facade.ports import NoResult, PageBounds, StreamSpan
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Reader
 from streamydb.kafka import TopicNames, create
@@ -144,7 +143,7 @@ def test_a_search_comes_to_the_end(settings: Settings, leave: Leave) -> None:
     leave(names.results, b"{}")
     begun = time.monotonic()
     missing = search_result(settings, "never", None)
-    assert isinstance(missing, Missing)
+    assert isinstance(missing, NoResult)
     assert missing.complete
     assert time.monotonic() - begun < 7  # it gives up after eight seconds
 

@@ -7,10 +7,10 @@ import uuid
 import confluent_kafka
 import pytest
 
+from streamydb.client.session import new_id
 from streamydb.facade import kafka_search
 from streamydb.facade.kafka_search import search_result
-from streamydb.facade.payloads import new_id
-from streamydb.facade.ports import Missing
+from streamydb.facade.ports import NoResult
 from streamydb.kafka import TopicNames, create
 from streamydb.records import Result
 from streamydb.settings import Settings
@@ -53,6 +53,6 @@ def test_what_was_never_there_is_known_for_certain(
 ) -> None:
     settings, _ = written
     missing = search_result(settings, "never", None)
-    assert missing == Missing(complete=True, since_ms=None)
+    assert missing == NoResult(complete=True, since_ms=None)
     monkeypatch.setattr(kafka_search, "SEARCH_S", 0)
-    assert search_result(settings, "never", None) == Missing(complete=False, since_ms=None)
+    assert search_result(settings, "never", None) == NoResult(complete=False, since_ms=None)

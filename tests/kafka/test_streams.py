@@ -10,8 +10,8 @@ import confluent_kafka
 import pytest
 
 from streamydb.facade import FacadeSettings
-from streamydb.facade.feed_ports import PageBounds, StreamSpan
 from streamydb.facade.kafka_streams import KafkaStreams
+from streamydb.facade.ports import PageBounds, StreamSpan
 from streamydb.facade.stream_pages import StreamFeed, StreamPosition
 from streamydb.kafka import TopicNames, create
 from streamydb.kafka.errors import KafkaUnavailableError

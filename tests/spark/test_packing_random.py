@@ -2,7 +2,8 @@
 
 Each partition of a job is a task, with records of its own: none, one, or many; without bytes, null,
 or larger than a pack. The source pauses until the record before was seen. The consumer is slow: now
-and then it waits until the source is done, which may not be before the consumer goes on.
+and then it waits until the source is done, or has given nothing for a while: it may have to wait
+for the consumer.
 """
 
 from __future__ import annotations
@@ -87,12 +88,15 @@ def source(
         from streamydb.local.launcher import wait_until
 
         offset = -1
+        progress = None
         for batch in batches:
             for offset in batch.column(0).to_pylist():
                 record = draw(offset)
                 before = folder / f"seen-{offset - 1}"
                 if record.pauses and not wait_until(before.exists, pause_s, 0.001):
                     raise TimeoutError(f"the record at offset {offset - 1} is held back")
+                progress = progress or (folder / f"progress-{offset // 10_000}").open("ab", 0)
+                progress.write(b".")
                 yield pa.RecordBatch.from_arrays(
                     [
                         pa.array([offset], pa.int64()),
@@ -101,6 +105,8 @@ def source(
                     ],
                     names=["offset", "append_ms", "value"],
                 )
+        if progress is not None:
+            progress.close()
         (folder / f"given-{offset // 10_000}").touch()
 
     return records
@@ -112,8 +118,16 @@ def consumer(
     """Return a function that yields the hash of each record, with the number of its pack."""
     slow_s = SLOW_S
 
-    def see(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def wait(task: int) -> None:
         from streamydb.local.launcher import wait_until
+
+        given, progress = folder / f"given-{task}", folder / f"progress-{task}"
+        size = -1
+        while not given.exists() and size != (now := progress.stat().st_size):
+            size = now
+            wait_until(given.exists, slow_s, 0.01)
+
+    def see(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from streamydb.pipeline.realtime.rows import record_columns
 
         dice = random.Random(seed)
@@ -127,9 +141,8 @@ def consumer(
                 if draw(offset + 1).pauses:
                     (folder / f"seen-{offset}").touch()
             if rows:
-                given = folder / f"given-{rows[0][1] // 10_000}"
                 if dice.random() < 0.25:
-                    wait_until(given.exists, slow_s, 0.01)
+                    wait(rows[0][1] // 10_000)
                 types = (pa.int32(), pa.int64(), pa.int64(), pa.int64(), pa.string())
                 yield pa.RecordBatch.from_arrays(
                     [pa.array(c, t) for c, t in zip(zip(*rows, strict=True), types, strict=True)],

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from streamydb.constraints.locks import relocked
-from streamydb.facade.about import About, Told
+from streamydb.facade.about import About, PipelineMessages
 from streamydb.facade.cursors import Cursor, encode_cursor
-from streamydb.facade.life.evidence import Evidence, Member, ToldChange, ToldPlan
+from streamydb.facade.life.evidence import ChangeRecord, Evidence, FeedbackPlan, PlanMember
 from streamydb.kafka.digests import ShardDigests, ToldDigest
 from streamydb.procedures.modules import compile_module
 from streamydb.records import Change, Result, Transaction, decode, decode_change
@@ -272,19 +272,22 @@ def about(database: Secretive) -> About:
         ])
     ]  # fmt: skip
     records = [(r.seq, decode(database.log.records[r.source.offset])) for r in database.log.results]
-    members = [Member(seq, t if isinstance(t, Transaction) else None) for seq, t in records]
+    members = [PlanMember(seq, t if isinstance(t, Transaction) else None) for seq, t in records]
 
     def evidence(result: Result) -> Evidence:
         changes = [
-            ToldChange(key, change, 0, change.transaction.total_order, change.ts_ms)
+            ChangeRecord(key, change, 0, change.transaction.total_order, change.ts_ms)
             for key, change in database.told if change.source.seq == result.seq
         ]  # fmt: skip
         return Evidence(
             raw=database.log.records[result.source.offset], partitions=1, missing={},
-            plan=ToldPlan(1, 1, members[-1].seq, "x", members), changes=changes, digests=digests,
+            plan=FeedbackPlan(1, 1, members[-1].seq, "x", members), changes=changes,
+            digests=digests,
         )  # fmt: skip
 
-    asked: Callable[[], Told] = lambda: Told(heard=[], digests=digests)  # noqa: E731 - a value
+    def asked() -> PipelineMessages:
+        return PipelineMessages(heard=[], digests=digests)
+
     return About("memory", told=asked, evidence=evidence)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from streamydb.columns.digest import StateDigest
 from streamydb.columns.encoding import pack
-from streamydb.facade.life import Life, explain
+from streamydb.facade.life import TransactionHistory, explain
 from streamydb.facade.life.core import MetValue
 from streamydb.facade.life.kafka import collect
 from streamydb.kafka.names import TopicNames
@@ -80,7 +80,7 @@ class Bank:
         digest = StateDigest(last, 0, 1, f"{last:032x}", "0" * 16, 1)
         self.kafka.append(NAMES.digests, 0, msgspec.json.encode(digest), b"0/one")
 
-    def life(self, seq: int, *, kept: bool = True) -> Life:
+    def life(self, seq: int, *, kept: bool = True) -> TransactionHistory:
         """Explain the transaction at a seq; ``kept``: whether the state before it is known."""
         result = next(r for r in self.results if r.seq == seq and r.duplicate is msgspec.UNSET)
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from streamydb.facade.payloads import new_id
+from streamydb.client.session import new_id
 
 _AT_ONCE = 10
 

@@ -50,20 +50,17 @@ def call(
     keys: Collection[str] = ("a", "b"),
     reads: Collection[str] = (),
     ranges: Collection[Range] = (),
-    *,
-    weighs: bool = True,
 ) -> Called:
     place = Stamp(42, 1_700_000_000_000, "txn-1")
     host = Host(state or {}, keys, reads, ranges)
-    host.weighs = weighs
     return run(module, name, canonical(dict(args)), host, place)
 
 
-def evaluate(body: str, *, weighs: bool = True, **args: Any) -> Called:
+def evaluate(body: str, **args: Any) -> Called:
     """Call a procedure whose body is given; its arguments are `args`."""
     lines = "\n".join("    " + line for line in dedent(body).strip().splitlines())
     text = f"import math\nfrom streamydb.procedures import Abort\n\ndef f(db, {', '.join(args)}):\n"
-    return call(module_of(text + lines), "f", args, weighs=weighs)
+    return call(module_of(text + lines), "f", args)
 
 
 def returned(called: Called) -> Any:

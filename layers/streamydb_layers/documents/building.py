@@ -23,8 +23,6 @@ from streamydb_layers.errors import (
 )
 from streamydb_layers.steps import AttemptView, Body, Flow, read, run, scan
 
-__all__ = ["IndexedCore"]
-
 _SCANNED: Final = 500
 _CHUNK: Final = 50
 _ATTEMPTS: Final = 3

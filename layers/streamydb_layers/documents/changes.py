@@ -9,8 +9,6 @@ from typing import Any
 
 from streamydb_layers.errors import UpdateError
 
-__all__ = ["Document", "Update", "at_path", "merge_patch"]
-
 Document = dict[str, Any]
 _ABSENT = object()
 
@@ -46,10 +44,8 @@ class Update:
 
     def apply(self, document: Document) -> Document:
         """Apply the change to a document, which stays as it is.
-
-        Raises:
-            UpdateError: a path leads through something that is no object, or to what cannot be
-                added or appended to; or one path is part of another.
+        Raises UpdateError: a path leads through something that is no object, or to what cannot be
+        added or appended to; or one path is part of another.
         """
         unset = [self.unset] if isinstance(self.unset, str) else list(self.unset)
         _check_apart([*self.set, *self.inc, *self.push, *unset])

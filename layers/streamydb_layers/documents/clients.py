@@ -13,14 +13,11 @@ from streamydb_layers.drivers import (
     within_async,
 )
 
-__all__ = ["AsyncCollection", "AsyncCollectionView", "Collection", "CollectionView"]
-
 
 class Collection:
     """A collection of JSON documents, on a blocking client; threads may share it."""
 
     def __init__(self, client: Client, name: str) -> None:
-        """Nothing is sent yet."""
         self.client = client
         self.core = IndexedCore(name)
 
@@ -46,7 +43,6 @@ class CollectionView:
     """A collection in a function under `run`."""
 
     def __init__(self, view: View, core: IndexedCore) -> None:
-        """Read and write through ``view``."""
         self.view, self.core = view, core
 
     get = within(IndexedCore.look)
@@ -63,7 +59,6 @@ class AsyncCollection:
     """A collection of JSON documents, on a client for coroutines; see `Collection`."""
 
     def __init__(self, client: AsyncClient, name: str) -> None:
-        """Nothing is sent yet."""
         self.client = client
         self.core = IndexedCore(name)
 
@@ -89,7 +84,6 @@ class AsyncCollectionView:
     """A collection in a coroutine function under `run`."""
 
     def __init__(self, view: AsyncView, core: IndexedCore) -> None:
-        """Read and write through ``view``."""
         self.view, self.core = view, core
 
     get = within_async(IndexedCore.look)

@@ -30,8 +30,6 @@ from streamydb_layers.errors import (
 from streamydb_layers.names import check_id, check_name
 from streamydb_layers.steps import AttemptView, Body, Flow, read, scan
 
-__all__ = ["PAGE_DOCUMENTS_MAX", "CollectionCore", "Found", "Page"]
-
 PAGE_DOCUMENTS_MAX: Final = 1_000
 """Documents that one query returns."""
 
@@ -72,7 +70,6 @@ class CollectionCore:
     """A collection's bodies and flows."""
 
     def __init__(self, name: str) -> None:
-        """Speak of the collection ``name``."""
         self.prefix = f"doc/{check_name(name)}/"
         self.schema_key = f"{self.prefix}schema"
 
@@ -80,10 +77,8 @@ class CollectionCore:
         self, document: Mapping[str, Any], *, document_id: str | None = None
     ) -> Callable[[AttemptView], Body[str]]:
         """Add a document and return its id, which is made up unless it is given.
-
-        Raises:
-            DuplicateIdError, UniqueViolationError: there is such a document.
-            UpdateError: it is no object.
+        Raises DuplicateIdError, UniqueViolationError: there is such a document; UpdateError: it is
+        no object.
         """
         named = new_id() if document_id is None else document_id
         made = _object(document)
@@ -304,9 +299,7 @@ class CollectionCore:
 
     def schema(self, stored: Any) -> CollectionIndexes:
         """The indexes in the value of the schema's key.
-
-        Raises:
-            ForeignValueError: it is no schema.
+        Raises ForeignValueError: it is no schema.
         """
         with told_by(self.schema_key):
             return CollectionIndexes.of(stored)

@@ -19,8 +19,6 @@ from typing import Any, Final, TypeAlias
 from streamydb.client import first_behind
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 
-__all__ = ["AFTER", "Scalar", "bracket", "encode", "is_scalar", "texts_with"]
-
 Scalar: TypeAlias = bool | int | float | str | None
 
 AFTER: Final = ":"

@@ -19,8 +19,6 @@ from streamydb_layers.documents.encoding import (
 from streamydb_layers.errors import IndexValueTooLongError, InvalidArgumentError, UpdateError
 from streamydb_layers.names import check_name
 
-__all__ = ["FIELDS_MAX", "INDEXES_MAX", "CollectionIndexes", "Index", "IndexBounds", "KeyRange"]
-
 FIELDS_MAX = 8
 """Fields of one index."""
 
@@ -113,9 +111,7 @@ class Index:
 
     def range(self, prefix: str, bounds: IndexBounds) -> KeyRange:
         """The keys that a query wants, in the order of the index.
-
-        Raises:
-            InvalidArgumentError: it makes no sense for this index.
+        Raises InvalidArgumentError: it makes no sense for this index.
         """
         if isinstance(bounds.equals, str):
             raise InvalidArgumentError(f"equals is a list of values: [{bounds.equals!r}].")
@@ -204,9 +200,7 @@ class CollectionIndexes:
 
     def with_new(self, name: str, fields: Sequence[str], *, unique: bool) -> Self:
         """The schema with one more index, which is not ready.
-
-        Raises:
-            InvalidArgumentError, InvalidNameError: it cannot be.
+        Raises InvalidArgumentError, InvalidNameError: it cannot be.
         """
         check_name(name)
         if isinstance(fields, str):

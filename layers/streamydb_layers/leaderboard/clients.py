@@ -6,14 +6,11 @@ from streamydb.client import AsyncClient, Client
 from streamydb_layers.drivers import awaiting, blocking
 from streamydb_layers.leaderboard.core import BoardCore
 
-__all__ = ["AsyncLeaderboard", "Leaderboard"]
-
 
 class Leaderboard:
     """A leaderboard, on a blocking client; threads may share it."""
 
     def __init__(self, client: Client, name: str) -> None:
-        """Nothing is sent yet."""
         self.client = client
         self.core = BoardCore(name)
 
@@ -34,7 +31,6 @@ class AsyncLeaderboard:
     """A leaderboard, on a client for coroutines; see `Leaderboard`."""
 
     def __init__(self, client: AsyncClient, name: str) -> None:
-        """Nothing is sent yet."""
         self.client = client
         self.core = BoardCore(name)
 

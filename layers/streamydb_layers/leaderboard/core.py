@@ -44,8 +44,6 @@ from streamydb_layers.leaderboard.ranks import (
 from streamydb_layers.names import check_id, check_name
 from streamydb_layers.steps import Build, Flow, commit, pause, read, scan
 
-__all__ = ["MEMBERS_MAX", "STANDINGS_MAX", "BoardCore", "Standing"]
-
 MEMBERS_MAX: Final = 100
 """Members that one transaction changes."""
 
@@ -91,7 +89,6 @@ class BoardCore:
     """A board's flows."""
 
     def __init__(self, name: str) -> None:
-        """Speak of the board ``name``."""
         self.prefix = f"board/{check_name(name)}/"
 
     def add(self, member: str, by: int = 1, *, also: Build | None = None) -> Flow[int]:

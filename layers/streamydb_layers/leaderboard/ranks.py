@@ -14,20 +14,6 @@ from typing import Final
 
 from streamydb_layers.errors import InvalidArgumentError
 
-__all__ = [
-    "BUCKET_ARRIVALS",
-    "PATH_DIGITS",
-    "SCORE_MAX",
-    "beginnings",
-    "changed",
-    "check_score",
-    "children",
-    "path_of",
-    "score_digits",
-    "score_of",
-    "siblings_before",
-]
-
 SCORE_MAX: Final = 2**53 - 1
 """Largest magnitude of a score."""
 
@@ -41,11 +27,7 @@ PATH_DIGITS: Final = _SCORE_DIGITS + _BUCKET_DIGITS
 
 
 def check_score(score: int) -> int:
-    """Return a score.
-
-    Raises:
-        InvalidArgumentError: it is no integer, or too large.
-    """
+    """Return a score. Raises InvalidArgumentError: it is no integer, or too large."""
     if not isinstance(score, int) or isinstance(score, bool) or abs(score) > SCORE_MAX:
         raise InvalidArgumentError("A score is an integer of at most 53 bits.")
     return score

@@ -9,8 +9,6 @@ from streamydb.client import AsyncClient, AsyncView, Client, View
 from streamydb_layers.drivers import awaiting, blocking, within, within_async
 from streamydb_layers.leases.core import Lease, LeaseCore
 
-__all__ = ["AsyncLeases", "Leases"]
-
 
 def _unique() -> str:
     return secrets.token_hex(8)
@@ -25,7 +23,6 @@ class Leases:
     """
 
     def __init__(self, client: Client, group: str) -> None:
-        """Nothing is sent yet."""
         self.client = client
         self.core = LeaseCore(group, time.monotonic, _unique)
 
@@ -36,9 +33,7 @@ class Leases:
 
     def require_in(self, view: View, lease: Lease) -> None:
         """Let a function under `run` commit only if the lease holds then.
-
-        Raises:
-            LeaseLostError: the lease is over.
+        Raises LeaseLostError: the lease is over.
         """
         _InView(view, self.core).require(lease)
 
@@ -47,7 +42,6 @@ class AsyncLeases:
     """Leases on a client for coroutines; see `Leases`."""
 
     def __init__(self, client: AsyncClient, group: str) -> None:
-        """Nothing is sent yet."""
         self.client = client
         self.core = LeaseCore(group, time.monotonic, _unique)
 
@@ -57,11 +51,7 @@ class AsyncLeases:
     holder = awaiting(LeaseCore.holder)
 
     async def require_in(self, view: AsyncView, lease: Lease) -> None:
-        """As `Leases.require_in`.
-
-        Raises:
-            LeaseLostError: the lease is over.
-        """
+        """As `Leases.require_in`. Raises LeaseLostError: the lease is over."""
         await _InAsyncView(view, self.core).require(lease)
 
 

@@ -16,8 +16,6 @@ from streamydb_layers.errors import InvalidArgumentError, LeaseHeldError, LeaseL
 from streamydb_layers.names import check_id, check_name
 from streamydb_layers.steps import AttemptView, Body, Flow, commit, pause, read
 
-__all__ = ["TTL_MS_MAX", "Lease", "LeaseCore"]
-
 TTL_MS_MAX: Final = 86_400_000
 """The longest time for which a lease is given at once, in ms: a day."""
 
@@ -97,9 +95,7 @@ class LeaseCore:
 
     def renew(self, lease: Lease, *, ttl_ms: int | None = None) -> Flow[Lease]:
         """Hold a lease for ``ttl_ms`` from now on, by default as long as it was acquired for.
-
-        Raises:
-            LeaseLostError: it is over: released, or not renewed in time.
+        Raises LeaseLostError: it is over: released, or not renewed in time.
         """
         ttl_ms = _checked(lease.ttl_ms if ttl_ms is None else ttl_ms)
         sent_s = self._clock()
@@ -119,9 +115,7 @@ class LeaseCore:
 
     def holder(self, name: str) -> Flow[str | None]:
         """Return who holds a lease in the newest snapshot; None: nobody.
-
-        Raises:
-            ForeignValueError: its key has a value that is no lease.
+        Raises ForeignValueError: its key has a value that is no lease.
         """
         key = self.prefix + check_id(name)
         shown = yield from read([key])

@@ -13,8 +13,6 @@ from streamydb_layers.drivers import awaiting, blocking, drive, drive_async, wit
 from streamydb_layers.queue.core import MODULE, QueueCore
 from streamydb_layers.queue.items import Claim
 
-__all__ = ["AsyncQueue", "Queue"]
-
 
 class _Enqueuing:
     core: QueueCore
@@ -44,7 +42,6 @@ class Queue(_Enqueuing):
     def __init__(
         self, client: Client, name: str, *, attempts_max: int = 5, lane: int | None = None
     ) -> None:
-        """Nothing is sent yet."""
         self.client = client
         self.core = QueueCore(name, attempts_max, lane, secrets.randbelow(1 << 16))
 
@@ -71,9 +68,7 @@ class Queue(_Enqueuing):
 
     def complete_in(self, view: View, claim: Claim) -> None:
         """Remove an item that is done, in a function under `run`: with its effects, or not at all.
-
-        Raises:
-            ClaimLostError: the claim is over.
+        Raises ClaimLostError: the claim is over.
         """
         _InView(view, self.core).complete(claim)
 
@@ -84,7 +79,6 @@ class AsyncQueue(_Enqueuing):
     def __init__(
         self, client: AsyncClient, name: str, *, attempts_max: int = 5, lane: int | None = None
     ) -> None:
-        """Nothing is sent yet."""
         self.client = client
         self.core = QueueCore(name, attempts_max, lane, secrets.randbelow(1 << 16))
 

@@ -36,8 +36,6 @@ from streamydb_layers.procedures.streamydb_queue import LANES, MOVED_MAX, PAGE_I
 from streamydb_layers.queue.items import Claim, Dead, Depth, Waiting
 from streamydb_layers.steps import AttemptView, Body, Build, Flow, call, commit, read, scan
 
-__all__ = ["CLAIM_ITEMS_MAX", "ITEM_BYTES_MAX", "MODULE", "QueueCore"]
-
 ITEM_BYTES_MAX: Final = VALUE_BYTES_MAX - 100
 """Bytes of an item as canonical JSON: if it is given up, the attempts stand beside it."""
 
@@ -59,7 +57,6 @@ class QueueCore:
     """A queue's flows; its memory holds guesses, which procedures verify."""
 
     def __init__(self, name: str, attempts_max: int, lane: int | None, turn: int) -> None:
-        """Speak of the queue ``name``; ``turn`` spreads over clients who settles when."""
         if attempts_max < 1:
             raise InvalidArgumentError("attempts_max is 1 or more.")
         self.prefix = f"queue/{check_name(name)}/"
@@ -155,9 +152,7 @@ class QueueCore:
 
     def complete(self, *claims: Claim) -> Flow[None]:
         """Remove items that are done.
-
-        Raises:
-            ClaimLostError: a claim is over; the others are completed.
+        Raises ClaimLostError: a claim is over; the others are completed.
         """
         keys = [self._item(claim.id) for claim in claims]
         done = yield from self._settled("complete", claims, keys, {})
@@ -165,9 +160,7 @@ class QueueCore:
 
     def complete_in(self, claim: Claim) -> Callable[[AttemptView], Body[None]]:
         """Remove an item that is done, in a function under `run`: with its effects, or not at all.
-
-        Raises:
-            ClaimLostError: the claim is over.
+        Raises ClaimLostError: the claim is over.
         """
 
         def body(view: AttemptView) -> Body[None]:
@@ -186,9 +179,7 @@ class QueueCore:
 
     def extend(self, *claims: Claim, timeout_s: float = 30) -> Flow[list[Claim]]:
         """Hold items longer: for a time from now on; return the claims with their new end.
-
-        Raises:
-            ClaimLostError: a claim is over; the others are extended.
+        Raises ClaimLostError: a claim is over; the others are extended.
         """
         args = {"timeout_ms": _ms(timeout_s)}
         ends = yield from self._settled("extend", claims, [self.prefix + "ends"], args)
@@ -419,9 +410,7 @@ class QueueCore:
 
 def _fitting(value: Any) -> Any:
     """Return an item's value; what is no value at all is refused with the transaction.
-
-    Raises:
-        InvalidArgumentError: it is too long.
+    Raises InvalidArgumentError: it is too long.
     """
     with suppress(ValueRejected):
         if len(canonical(value)) > ITEM_BYTES_MAX:

@@ -19,11 +19,6 @@ from streamydb_layers.tables.schema import Column, Index, Table
 from streamydb_layers.tables.trees import Tree, is_of
 from streamydb_layers.tables.types import MISSING
 
-__all__ = [
-    "NOTHING", "Access", "Narrowing", "Own", "Parameters", "access", "comparisons", "constant",
-    "narrowings",
-]  # fmt: skip
-
 EQUAL: Final = "COMPARE_EQUAL"
 LESS: Final = "COMPARE_LESSTHAN"
 MORE: Final = "COMPARE_GREATERTHAN"

@@ -28,8 +28,6 @@ from streamydb_layers.tables import dbapi
 from streamydb_layers.tables.database import Tables
 from streamydb_layers.tables.schema import Check, ForeignKey, Index, Relation, Table, View
 
-__all__ = ["TablesDialect"]
-
 _Named = TypeVar("_Named", Check, ForeignKey, Index)
 
 _MEMORY: Final[dict[str, Tables]] = {}

@@ -28,8 +28,6 @@ from streamydb_layers.tables.schema import Check, Column, ForeignKey, Row, Table
 from streamydb_layers.tables.transaction import Overlay
 from streamydb_layers.tables.trees import Tree
 
-__all__ = ["Alterations"]
-
 _HINT = "Make another column, copy with UPDATE, drop the old one."
 
 
@@ -47,7 +45,6 @@ class Alterations:
         self, catalog: Catalog, reader: Reader, transaction: Overlay,
         check: Callable[[Table, Sequence[Row]], None],
     ) -> None:  # fmt: skip
-        """Nothing is read yet."""
         self._catalog, self._reader, self._transaction = catalog, reader, transaction
         self._check = check
 

@@ -14,17 +14,11 @@ from streamydb_layers.tables.schema import Column, Table
 from streamydb_layers.tables.trees import Tree, expression, is_of
 from streamydb_layers.tables.types import FINITE
 
-__all__ = [
-    "assigned", "cast", "default_of", "given", "is_default", "names_row", "sees_whole",
-]  # fmt: skip
-
 
 def assigned(table: Table, parts: Sequence[exp.Expr]) -> list[Column]:
     """The columns that `column = value` of a SET name.
-
-    Raises:
-        StatementInvalidError: one is none of the table, or named twice.
-        StatementUnsupportedError: a part is something else.
+    Raises StatementInvalidError: one is none of the table, or named twice;
+    StatementUnsupportedError: a part is something else.
     """
     columns = [_assigned(table, part) for part in parts]
     if len({column.name for column in columns}) < len(columns):
@@ -72,9 +66,7 @@ def names_row(node: Tree, table: Table, alias: str) -> bool:
 
 def sees_whole(parts: Sequence[Tree | None], table: Table, *aliases: str) -> bool:
     """Return True if parts of a statement may see whole rows of its table.
-
-    Raises:
-        StatementInvalidError: they do, and its rows cannot be numbered aside.
+    Raises StatementInvalidError: they do, and its rows cannot be numbered aside.
     """
     named = any(
         names_row(node, table, alias) for node in trees.columns(list(parts)) for alias in aliases

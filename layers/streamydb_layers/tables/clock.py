@@ -10,8 +10,6 @@ import datetime as dt
 import re
 from typing import Final
 
-__all__ = ["FUNCTIONS", "Clock", "asks", "setting"]
-
 _NOW: Final = "getvariable('streamydb_now')"
 _LOCAL: Final = f"cast({_NOW} as timestamp)"
 _AGE: Final = f"system.main.age(date_trunc('day', {_LOCAL}), cast(x as timestamp))"
@@ -41,7 +39,6 @@ class Clock:
     """The time of one transaction, which is that of the first statement that asks for it."""
 
     def __init__(self) -> None:
-        """Nobody has asked."""
         self._instant: dt.datetime | None = None
 
     @property

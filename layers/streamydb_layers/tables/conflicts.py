@@ -16,8 +16,6 @@ from streamydb_layers.tables.trees import Tree, is_of
 from streamydb_layers.tables.writing import Writer
 from streamydb_layers.tables.written import Write
 
-__all__ = ["Conflicts"]
-
 _EXCLUDED = "excluded"
 
 
@@ -32,7 +30,6 @@ class Conflicts:
     """
 
     def __init__(self, reader: Reader, writer: Writer, table: Table, write: Write) -> None:
-        """Nothing is read yet."""
         self._reader, self._writer = reader, writer
         self._table, self._alias, self._write = table, write.alias, write
 

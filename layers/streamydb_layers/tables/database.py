@@ -36,8 +36,6 @@ from streamydb_layers.tables.stores import ClientStore, ViewTransaction
 from streamydb_layers.tables.transaction import Overlay, Snapshot, Store, Transaction
 from streamydb_layers.tables.workbench import Workbenches
 
-__all__ = ["OpenTransaction", "Tables", "TablesView"]
-
 _T = TypeVar("_T")
 
 
@@ -45,7 +43,6 @@ class TablesView:
     """Tables in one transaction."""
 
     def __init__(self, transaction: Transaction, keys: Keys, benches: Workbenches) -> None:
-        """Read and write through a transaction."""
         self._transaction, self._keys, self._benches = transaction, keys, benches
         self._clock = Clock()
 
@@ -94,7 +91,6 @@ class OpenTransaction(TablesView):
     """A transaction of several statements; as a context manager it commits, or rolls back."""
 
     def __init__(self, snapshot: Snapshot, keys: Keys, benches: Workbenches) -> None:
-        """Begin; the first statement takes the snapshot."""
         self._process = os.getpid()
         self._snapshot: Snapshot | None = snapshot
         self._overlay = Overlay(snapshot)
@@ -102,11 +98,9 @@ class OpenTransaction(TablesView):
         super().__init__(self._overlay, keys, benches)
 
     def __enter__(self) -> Self:
-        """The object itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Commit; after an error, write nothing."""
         if kind is None and self._snapshot is not None:
             self.commit()
         self._snapshot = None
@@ -132,9 +126,7 @@ class OpenTransaction(TablesView):
 
     def rollback_to(self, name: str) -> None:
         """Forget what was written after a savepoint, and the savepoints after it.
-
-        Raises:
-            StatementInvalidError: there is no such savepoint.
+        Raises StatementInvalidError: there is no such savepoint.
         """
         place = self._saved(name)
         del self._savepoints[place + 1 :]
@@ -142,9 +134,7 @@ class OpenTransaction(TablesView):
 
     def release(self, name: str) -> None:
         """Forget a savepoint and those after it; what was written stays.
-
-        Raises:
-            StatementInvalidError: there is no such savepoint.
+        Raises StatementInvalidError: there is no such savepoint.
         """
         del self._savepoints[self._saved(name) :]
 
@@ -157,10 +147,8 @@ class OpenTransaction(TablesView):
 
     def commit(self) -> None:
         """Commit all statements, or none.
-
-        Raises:
-            TransactionConflictError: others have written what was read; begin again.
-            TransactionForeignError: it was begun before a fork, by the parent.
+        Raises TransactionConflictError: others have written what was read; begin again;
+        TransactionForeignError: it was begun before a fork, by the parent.
         """
         snapshot, self._snapshot = self._require_open(), None
         snapshot.commit(self._overlay.writes)
@@ -209,11 +197,9 @@ class Tables:
         return cls(MemoryStore(), name)
 
     def __enter__(self) -> Self:
-        """The object itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
         self.close()
 
     def close(self) -> None:
@@ -235,9 +221,7 @@ class Tables:
 
     def script(self, sql: str) -> list[Result]:
         """Execute statements one by one; BEGIN and COMMIT make one transaction of several.
-
-        Raises:
-            SqlError: one cannot be executed; what was committed before stays.
+        Raises SqlError: one cannot be executed; what was committed before stays.
         """
         done: list[Result] = []
         opened: OpenTransaction | None = None
@@ -274,10 +258,8 @@ class Tables:
 
     def run(self, function: Callable[[TablesView], _T]) -> _T:
         """Execute a function as a transaction, again after a conflict; it may run several times.
-
-        Raises:
-            TransactionConflictError: there were too many conflicts.
-            SqlError: a statement cannot be executed.
+        Raises TransactionConflictError: there were too many conflicts; SqlError: a statement cannot
+        be executed.
         """
         return self._store.run(lambda transaction: function(self._view(transaction)))
 

@@ -27,37 +27,6 @@ from streamydb_layers.tables.parsing import Parameters, bind, is_control, parse
 from streamydb_layers.tables.schema import Relation
 from streamydb_layers.tables.statements import Result
 
-__all__ = [
-    "BINARY",
-    "DATETIME",
-    "NUMBER",
-    "ROWID",
-    "STRING",
-    "Binary",
-    "Connection",
-    "Cursor",
-    "DataError",
-    "DatabaseError",
-    "Date",
-    "DateFromTicks",
-    "Error",
-    "IntegrityError",
-    "InterfaceError",
-    "InternalError",
-    "NotSupportedError",
-    "OperationalError",
-    "ProgrammingError",
-    "Time",
-    "TimeFromTicks",
-    "Timestamp",
-    "TimestampFromTicks",
-    "Warning",
-    "apilevel",
-    "connect",
-    "paramstyle",
-    "threadsafety",
-]
-
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -172,7 +141,6 @@ class Connection:
     NotSupportedError = NotSupportedError
 
     def __init__(self, tables: Tables, client: Client | None, *, autocommit: bool) -> None:
-        """Take over a client, if there is one; use `connect`."""
         self.tables = tables
         self.autocommit = autocommit
         self._client = client
@@ -180,11 +148,9 @@ class Connection:
         self._closed = False
 
     def __enter__(self) -> Self:
-        """The object itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Commit; after an error, roll back."""
         if kind is None:
             self.commit()
         else:
@@ -253,7 +219,6 @@ class Cursor:
     """
 
     def __init__(self, connection: Connection) -> None:
-        """Nothing is executed yet; use `Connection.cursor`."""
         self.connection = connection
         self.arraysize = 1
         self.description: list[tuple[Any, ...]] | None = None
@@ -262,11 +227,9 @@ class Cursor:
         self._closed = False
 
     def __enter__(self) -> Self:
-        """The object itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.close()
 
     @_translated
@@ -305,7 +268,6 @@ class Cursor:
         return list(self._found())
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Iterate over the rows that are left."""
         return self._found()
 
     def close(self) -> None:

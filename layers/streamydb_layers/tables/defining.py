@@ -16,8 +16,6 @@ from streamydb_layers.tables.schema import ForeignKey, Index, Table
 from streamydb_layers.tables.transaction import Overlay
 from streamydb_layers.tables.views import Views
 
-__all__ = ["Catalog", "with_fields", "without"]
-
 
 class Catalog:
     """The catalog in one statement.
@@ -28,7 +26,6 @@ class Catalog:
     """
 
     def __init__(self, reader: Reader, transaction: Overlay) -> None:
-        """Nothing is read yet."""
         self._reader, self._transaction = reader, transaction
         self._keys, self._bench = reader.keys, reader.bench
         self.views = Views(reader, transaction)

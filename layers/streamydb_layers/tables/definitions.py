@@ -16,16 +16,6 @@ from streamydb_layers.tables.reading import ROW
 from streamydb_layers.tables.schema import Check, Column, ForeignKey, Index, Table
 from streamydb_layers.tables.types import DECIMAL_DIGITS_MAX, INTEGERS
 
-__all__ = [
-    "COLUMNS_MAX",
-    "INDEXES_MAX",
-    "Definition",
-    "column_definition",
-    "columns_of",
-    "named",
-    "standalone",
-]
-
 COLUMNS_MAX: Final = 256
 """Columns of a table."""
 
@@ -53,11 +43,7 @@ _ACTIONS: Final = {
 
 
 def named(node: exp.Expr) -> str:
-    """A name that may be part of a key.
-
-    Raises:
-        StatementInvalidError: it may not.
-    """
+    """A name that may be part of a key. Raises StatementInvalidError: it may not."""
     try:
         return check_name(node.name)
     except InvalidNameError as error:
@@ -66,10 +52,8 @@ def named(node: exp.Expr) -> str:
 
 def columns_of(table: Table, nodes: Sequence[exp.Expr]) -> tuple[str, ...]:
     """The columns that a list names, each once.
-
-    Raises:
-        StatementInvalidError: there is no such column, or it is named twice.
-        StatementUnsupportedError: something is no column, or JSON, which has no order.
+    Raises StatementInvalidError: there is no such column, or it is named twice;
+    StatementUnsupportedError: something is no column, or JSON, which has no order.
     """
     found: list[str] = []
     for node in nodes:
@@ -99,7 +83,6 @@ class Definition:
     def __init__(
         self, create: exp.Create, number: Callable[[], int], find: Callable[[str], Table | None]
     ) -> None:
-        """Read the columns, then what is said about them."""
         schema = create.this
         if not isinstance(schema, exp.Schema):
             raise unsupported(create, "A table is created with a list of columns.")
@@ -296,9 +279,7 @@ def _type(kind: exp.DataType) -> str:
 
 def column_definition(name: str, kind: str, query: exp.Expr) -> exp.ColumnDef:
     """The definition of a column of a query, of a type as DuckDB names it.
-
-    Raises:
-        StatementUnsupportedError: columns do not have the type.
+    Raises StatementUnsupportedError: columns do not have the type.
     """
     try:
         made = exp.DataType.build("INTEGER" if kind == '"NULL"' else kind, dialect=DIALECT)
@@ -309,9 +290,7 @@ def column_definition(name: str, kind: str, query: exp.Expr) -> exp.ColumnDef:
 
 def standalone(node: exp.Expr) -> str:
     """The text of an expression without columns and queries.
-
-    Raises:
-        StatementUnsupportedError: it has some.
+    Raises StatementUnsupportedError: it has some.
     """
     for inner in (exp.Column, exp.Query, exp.Placeholder):
         if found := node.find(inner):

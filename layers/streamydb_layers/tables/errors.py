@@ -9,18 +9,6 @@ from streamydb_layers.errors import LayerError
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = [
-    "ConstraintViolationError",
-    "DataRefusedError",
-    "Place",
-    "SqlError",
-    "StatementInvalidError",
-    "StatementUnsupportedError",
-    "TransactionConflictError",
-    "TransactionForeignError",
-    "place_of",
-]
-
 
 class Place(NamedTuple):
     """A place in the SQL; lines and columns begin with 1."""
@@ -37,7 +25,6 @@ class SqlError(LayerError):
     """
 
     def __init__(self, message: str, place: Place | None = None) -> None:
-        """Put the place before the message."""
         super().__init__(message)
         self.place: Place | None = None
         self.put_at(place)
@@ -73,7 +60,6 @@ class ConstraintViolationError(SqlError):
     def __init__(
         self, kind: str, constraint: str, table: str, message: str, place: Place | None = None
     ) -> None:
-        """Name the constraint."""
         super().__init__(f"{message} ({kind} {constraint} of table {table})", place)
         self.kind, self.constraint, self.table = kind, constraint, table
 
@@ -86,7 +72,6 @@ class TransactionForeignError(SqlError):
     """The transaction was begun by another process, before a fork; that one may commit it."""
 
     def __init__(self) -> None:
-        """Say what to do."""
         super().__init__(
             "This transaction was begun before a fork, so it is the parent's, and nothing of it is "
             "committed here: roll it back, and begin another one."

@@ -19,8 +19,6 @@ from streamydb_layers.tables.parsers import PARSERS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["grammatical"]
-
 _KEPT_CHARACTERS: Final = 2_000
 _SHOWN: Final = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^")
 

@@ -26,8 +26,6 @@ from streamydb_layers.documents.encoding import AFTER, Scalar, bracket, encode
 from streamydb_layers.tables.errors import DataRefusedError
 from streamydb_layers.tables.schema import Index, Row, Table
 
-__all__ = ["Bounds", "KeyRange", "Keys", "encoded", "fits", "fitting", "part"]
-
 
 class KeyRange(NamedTuple):
     """Keys from ``start`` on and before ``end``."""

@@ -16,8 +16,6 @@ from streamydb.limits import RANGE_KEYS_MAX
 from streamydb_layers.tables.errors import TransactionConflictError
 from streamydb_layers.tables.transaction import Overlay, Transaction, commit_fields
 
-__all__ = ["MemorySnapshot", "MemoryStore"]
-
 _T = TypeVar("_T")
 _ATTEMPTS_MAX: Final = 1_000
 _ID_CHARACTERS: Final = 36
@@ -32,7 +30,6 @@ class MemoryStore:
     """Keys in memory; see `Store`."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self._last: tuple[int, State] = (0, {})
         self._lock: Owned[threading.Lock] = Owned(threading.Lock)
 
@@ -86,7 +83,6 @@ class MemorySnapshot:
     """A state, and what was read of it; see `Snapshot`."""
 
     def __init__(self, store: MemoryStore) -> None:
-        """Nothing is read yet."""
         self._store = store
         self._taken: State | None = None
         self._seen: dict[str, int] = {}

@@ -11,8 +11,6 @@ from typing import Any, Final
 from alembic.ddl.impl import DefaultImpl
 from sqlalchemy import types
 
-__all__ = ["TablesImpl"]
-
 _KINDS: Final[tuple[tuple[type[Any], ...], ...]] = (
     (types.String,), (types.Float,), (types.DateTime,), (types.JSON,), (types.Boolean,),
     (types.SmallInteger,), (types.BigInteger,),

@@ -10,8 +10,6 @@ from streamydb.sql import connect
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["PARSERS"]
-
 
 def _parser() -> duckdb.DuckDBPyConnection:
     return connect({"threads": "1"})

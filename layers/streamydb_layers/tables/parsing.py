@@ -36,26 +36,6 @@ from streamydb_layers.tables.errors import (
 from streamydb_layers.tables.grammar import grammatical
 from streamydb_layers.tables.trees import is_expression
 
-__all__ = [
-    "DIALECT",
-    "Parameters",
-    "Release",
-    "Savepoint",
-    "Source",
-    "TypedLines",
-    "bind",
-    "expression_text",
-    "is_control",
-    "is_saving",
-    "literal",
-    "only",
-    "parse",
-    "source_of",
-    "spliced_by_words",
-    "too_deep",
-    "unsupported",
-]
-
 DIALECT: Final = "duckdb"
 logging.getLogger("sqlglot").addHandler(logging.NullHandler())
 """We tell ourselves what it does not understand; else it would write on standard error."""
@@ -115,9 +95,7 @@ def source_of(statement: exp.Expr) -> Source:
 
 def expression_text(node: exp.Expr) -> str:
     """The text of an expression as the user wrote it.
-
-    Raises:
-        StatementUnsupportedError: it is none of DuckDB's.
+    Raises StatementUnsupportedError: it is none of DuckDB's.
     """
     text = str(node.meta.get(_TEXT) or node.sql(DIALECT))
     if not is_expression(text):
@@ -214,11 +192,7 @@ class _Placing(DuckDB):
 
 
 def parse(sql: str) -> list[exp.Expr]:
-    """The statements of a text.
-
-    Raises:
-        StatementInvalidError: it is no SQL.
-    """
+    """The statements of a text. Raises StatementInvalidError: it is no SQL."""
     if not _is_unicode(sql):
         raise StatementInvalidError("This is no SQL: it is not Unicode text.")
     try:
@@ -294,7 +268,6 @@ class TypedLines:
     """
 
     def __init__(self) -> None:
-        """Nothing is typed yet."""
         self.lines: list[str] = []
         self._open: list[str] = []
         self._ended = False
@@ -319,9 +292,7 @@ class TypedLines:
 
 def bind(statement: exp.Expr, params: Parameters | None) -> exp.Expr:
     """The statement with literals instead of its parameters.
-
-    Raises:
-        StatementInvalidError: there are more or fewer values than parameters.
+    Raises StatementInvalidError: there are more or fewer values than parameters.
     """
     places = [node for node in statement.walk() if isinstance(node, exp.Placeholder)]
     places.sort(key=lambda node: node.meta.get("start", 0))
@@ -366,9 +337,7 @@ def _with_values(statement: exp.Expr, values: Parameters) -> exp.Expr:
 
 def only(node: exp.Expr, *known: str) -> None:
     """Refuse a part of a statement that says more than these of its arguments.
-
-    Raises:
-        StatementUnsupportedError: it does.
+    Raises StatementUnsupportedError: it does.
     """
     for name, value in node.args.items():
         if name not in known and value:
@@ -393,11 +362,7 @@ def unsupported(node: exp.Expr, what: str = "") -> StatementUnsupportedError:
 
 
 def literal(value: Any) -> exp.Expr:
-    """The literal of a Python value.
-
-    Raises:
-        DataRefusedError: there is none.
-    """
+    """The literal of a Python value. Raises DataRefusedError: there is none."""
     value = _by_value(value)
     if value is None:
         return exp.Null()

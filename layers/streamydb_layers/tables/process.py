@@ -27,8 +27,6 @@ from streamydb_layers.tables.statements import Result
 from streamydb_layers.tables.transaction import Overlay
 from streamydb_layers.tables.workbench import Workbenches
 
-__all__ = ["Job", "main"]
-
 _KIND: Final = {
     "ConstraintViolationError": "constraint", "StatementUnsupportedError": "unsupported",
     "DataRefusedError": "data",

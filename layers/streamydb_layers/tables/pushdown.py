@@ -16,8 +16,6 @@ from streamydb_layers.tables.schema import View
 from streamydb_layers.tables.trees import Tree, is_of
 from streamydb_layers.tables.types import MISSING
 
-__all__ = ["narrowed"]
-
 
 def narrowed(
     query: Tree, view: View, conditions: Iterable[Tree], own: Own, values: Parameters

@@ -36,10 +36,6 @@ from streamydb_layers.tables.trees import (
 from streamydb_layers.tables.types import ColumnType
 from streamydb_layers.tables.workbench import Answer, Workbench
 
-__all__ = [
-    "ROW", "ROWID", "VIEWS_DEEP_MAX", "Reader", "StoredRow", "renamed", "shape", "show", "sql_of",
-]  # fmt: skip
-
 ROW = "__row"
 """The column with a row's number, which statements that write add to tables."""
 
@@ -91,7 +87,6 @@ class Reader:
     """
 
     def __init__(self, keys: Keys, transaction: Readable, bench: Workbench) -> None:
-        """Nothing is read yet."""
         self.keys = keys
         self.transaction = transaction
         self.bench = bench
@@ -118,9 +113,7 @@ class Reader:
 
     def named(self, node: exp.Expr) -> Relation:
         """The table or view that a part of a statement names.
-
-        Raises:
-            StatementInvalidError: there is none.
+        Raises StatementInvalidError: there is none.
         """
         if isinstance(node, exp.Schema):
             node = node.this
@@ -137,9 +130,7 @@ class Reader:
 
     def table(self, node: exp.Expr) -> Table:
         """The table that a part of a statement names.
-
-        Raises:
-            StatementInvalidError: there is none, or it is a view.
+        Raises StatementInvalidError: there is none, or it is a view.
         """
         found = self.named(node)
         if isinstance(found, View):

@@ -12,19 +12,6 @@ import msgspec
 
 from streamydb_layers.tables.types import ColumnType, column_type
 
-__all__ = [
-    "Check",
-    "Column",
-    "ForeignKey",
-    "Index",
-    "Relation",
-    "Row",
-    "Table",
-    "View",
-    "describe",
-    "relation_of",
-]
-
 Row = dict[str, Any]
 """Values by the names of columns, as DuckDB hands them over; None is NULL."""
 

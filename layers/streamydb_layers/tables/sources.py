@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from streamydb_layers.tables.trees import Tree, is_of
 
-__all__ = ["Reference", "conjuncts", "is_renamed", "references"]
-
 _PLAIN: Final = frozenset({"REGULAR", "CROSS", "NATURAL"})
 """Joins that pair rows by conditions alone; ASOF and POSITIONAL see which others there are."""
 

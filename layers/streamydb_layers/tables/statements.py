@@ -33,8 +33,6 @@ from streamydb_layers.tables.workbench import Answer, Workbench
 from streamydb_layers.tables.writing import Writer
 from streamydb_layers.tables.written import Write, written
 
-__all__ = ["Result", "Statement", "execute"]
-
 _NEXT: Final = object()
 """The value of an identity column where a statement gives none, until the row is numbered."""
 
@@ -56,11 +54,9 @@ class Result:
     changed: int | None = None
 
     def __iter__(self) -> Any:
-        """Iterate over the rows."""
         return iter(self.rows)
 
     def __len__(self) -> int:
-        """Return how many rows there are."""
         return len(self.rows)
 
     def dicts(self) -> list[dict[str, Any]]:
@@ -70,9 +66,7 @@ class Result:
 
 def execute(statement: exp.Expr, keys: Keys, transaction: Transaction, bench: Workbench) -> Result:
     """Execute a statement; it writes all that it has to, or raises and writes nothing.
-
-    Raises:
-        SqlError: it cannot be executed.
+    Raises SqlError: it cannot be executed.
     """
     overlay = Overlay(transaction)
     try:
@@ -96,7 +90,6 @@ class Statement:
     def __init__(
         self, statement: exp.Expr, keys: Keys, transaction: Overlay, bench: Workbench
     ) -> None:
-        """Nothing is read yet."""
         self._statement = statement
         self._keys, self._transaction, self._bench = keys, transaction, bench
         self._reader = Reader(keys, transaction, bench)

@@ -11,8 +11,6 @@ from streamydb.client import CheckFailedError, Client, View
 from streamydb_layers.tables.errors import TransactionConflictError
 from streamydb_layers.tables.transaction import Overlay, Transaction, commit_fields
 
-__all__ = ["ClientSnapshot", "ClientStore", "ViewTransaction"]
-
 _T = TypeVar("_T")
 
 
@@ -20,7 +18,6 @@ class ViewTransaction:
     """The view of a function under `run` as a `Transaction`."""
 
     def __init__(self, view: View) -> None:
-        """Read and write through ``view``."""
         self._view = view
 
     def read(self, keys: Sequence[str]) -> dict[str, Any]:
@@ -44,7 +41,6 @@ class ClientStore:
     """The transactions of a blocking client; see `Store`."""
 
     def __init__(self, client: Client) -> None:
-        """Nothing is sent yet."""
         self._client = client
 
     def begin(self) -> ClientSnapshot:
@@ -71,7 +67,6 @@ class ClientSnapshot:
     """One snapshot, pinned by the first read, and the versions that were read; see `Snapshot`."""
 
     def __init__(self, client: Client) -> None:
-        """Nothing is read yet."""
         self.seq: int | None = None
         self._client = client
         self._values: dict[str, Any] = {}

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["Overlay", "Readable", "Snapshot", "Store", "Transaction", "commit_fields"]
-
 _T = TypeVar("_T")
 
 
@@ -40,9 +38,7 @@ class Snapshot(Readable, Protocol):
 
     def commit(self, writes: Mapping[str, Any]) -> None:
         """Write (None: remove) if all that was read still holds.
-
-        Raises:
-            TransactionConflictError: others have written what was read.
+        Raises TransactionConflictError: others have written what was read.
         """
 
 
@@ -54,9 +50,7 @@ class Store(Protocol):
 
     def run(self, function: Callable[[Transaction], _T]) -> _T:
         """Execute a function as a transaction, again after a conflict.
-
-        Raises:
-            TransactionConflictError: there were too many conflicts.
+        Raises TransactionConflictError: there were too many conflicts.
         """
 
 
@@ -67,7 +61,6 @@ class Overlay:
     """
 
     def __init__(self, below: Readable) -> None:
-        """Begin without writes."""
         self.writes: dict[str, Any] = {}
         self._below = below
 

@@ -20,35 +20,6 @@ import msgspec
 from streamydb_layers.tables.errors import StatementInvalidError, StatementUnsupportedError
 from streamydb_layers.tables.parsers import PARSERS
 
-__all__ = [
-    "Tree",
-    "alias_of",
-    "both",
-    "call",
-    "cast",
-    "columns",
-    "copied",
-    "cross",
-    "empty",
-    "equal",
-    "expression",
-    "is_expression",
-    "is_of",
-    "joined",
-    "names_of",
-    "ordered",
-    "parameters",
-    "query_tree",
-    "reference",
-    "select",
-    "spliced",
-    "text_of",
-    "text_of_expression",
-    "values_in",
-    "walk",
-    "write_tree",
-]
-
 Tree: TypeAlias = dict[str, Any]
 """A node of a parse tree."""
 
@@ -93,9 +64,7 @@ def is_expression(sql: str) -> bool:
 
 def text_of(tree: Tree) -> str:
     """The text of a query's tree.
-
-    Raises:
-        StatementUnsupportedError: DuckDB's text of it means something else.
+    Raises StatementUnsupportedError: DuckDB's text of it means something else.
     """
     key = msgspec.json.encode(_statement(tree))
     return _kept_text(key) if len(key) <= _KEPT_CHARACTERS else _text(key)

@@ -29,8 +29,6 @@ from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb_layers.documents.encoding import Scalar
 from streamydb_layers.tables.errors import DataRefusedError
 
-__all__ = ["DECIMAL_DIGITS_MAX", "FINITE", "INTEGERS", "MISSING", "ColumnType", "column_type"]
-
 DECIMAL_DIGITS_MAX: Final = 18
 """Digits of a decimal: as many as an integer of 64 bits has without fail."""
 
@@ -69,9 +67,7 @@ class ColumnType:
 
     def stored(self, value: Any) -> Any:
         """A value that DuckDB gave, not None, as the row keeps it.
-
-        Raises:
-            DataRefusedError: the store cannot keep it.
+        Raises DataRefusedError: the store cannot keep it.
         """
         kind = self.kind
         if kind == "DOUBLE" and not math.isfinite(value):

@@ -20,8 +20,6 @@ from streamydb_layers.tables.sources import references
 from streamydb_layers.tables.transaction import Overlay
 from streamydb_layers.tables.trees import Tree, alias_of, is_of, query_tree, walk
 
-__all__ = ["Views"]
-
 
 class Views:
     """The views in one statement.
@@ -32,16 +30,13 @@ class Views:
     """
 
     def __init__(self, reader: Reader, transaction: Overlay) -> None:
-        """Nothing is read yet."""
         self._reader, self._transaction = reader, transaction
 
     def create(self, node: exp.Create) -> None:
         """Create a view, or replace one.
-
-        Raises:
-            StatementInvalidError: the name is taken, the query cannot be run, or its columns are
-                not those that other views need.
-            StatementUnsupportedError: the statement says more than tables understand.
+        Raises StatementInvalidError: the name is taken, the query cannot be run, or its columns are
+        not those that other views need; StatementUnsupportedError: the statement says more than
+        tables understand.
         """
         only(node, "this", "kind", "exists", "replace", "expression")
         shape = node.this if isinstance(node.this, exp.Schema) else None
@@ -67,11 +62,7 @@ class Views:
         self._transaction.put(self._reader.keys.table(made.name), made.stored())
 
     def drop(self, target: exp.Expr, *, exists: bool) -> None:
-        """Drop a view.
-
-        Raises:
-            StatementInvalidError: there is none, or another one uses it.
-        """
+        """Drop a view. Raises StatementInvalidError: there is none, or another one uses it."""
         found = self._reader.relation(target.name)
         if found is None and exists:
             return

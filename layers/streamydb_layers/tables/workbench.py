@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     import duckdb
     from sqlglot import exp
 
-__all__ = ["Answer", "Workbench", "Workbenches"]
-
 _OWN: Final = '"__'
 """With what the names of our own tables and columns begin."""
 
@@ -83,11 +81,7 @@ class Workbench:
     """
 
     def __init__(self) -> None:
-        """Make it, and shut it off.
-
-        Raises:
-            SqlMissingError: DuckDB is not installed.
-        """
+        """Make it, and shut it off. Raises SqlMissingError: DuckDB is not installed."""
         self._connection = connect({"threads": "1"})
         self._connection.execute("set timezone = 'UTC'")
         for macro in (_FINITE, *FUNCTIONS):
@@ -119,9 +113,7 @@ class Workbench:
 
     def define(self, columns: Sequence[str], sql: str, name: str | None = None) -> str:
         """Make a view of a query over what is laid out; return its name, in quotes.
-
-        Raises:
-            SqlError: as for `ask`.
+        Raises SqlError: as for `ask`.
         """
         self._settle()
         name = self._new_name() if name is None else _quoted(name)
@@ -166,10 +158,7 @@ class Workbench:
 
     def ask_as(self, sql: str, kinds: Sequence[ColumnType], origin: exp.Expr) -> Answer:
         """Run a query; each value is one of its column's type.
-
-        Raises:
-            StatementInvalidError: it has more or fewer columns.
-            SqlError: as for `ask`.
+        Raises StatementInvalidError: it has more or fewer columns; SqlError: as for `ask`.
         """
         shape = f"select * from (\n{sql}\n) limit 0"  # noqa: S608 - DuckDB is shut off
         width = len(self.ask(shape, origin).columns)
@@ -227,7 +216,6 @@ class Workbenches:
     """Workbenches for any number of threads; each is used again, by the process that made it."""
 
     def __init__(self) -> None:
-        """None is made yet."""
         self._kept = Kept(Workbench, Workbench.close)
 
     @contextmanager
@@ -259,11 +247,7 @@ class Workbenches:
 
 
 def _fetched(done: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
-    """The rows of a query.
-
-    Raises:
-        DataRefusedError: one has a value that no value of Python is.
-    """
+    """The rows of a query. Raises DataRefusedError: one has a value that no value of Python is."""
     try:
         return fetched(done)
     except UnheldValueError as error:

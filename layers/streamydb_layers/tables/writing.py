@@ -17,8 +17,6 @@ from streamydb_layers.tables.reading import StoredRow
 from streamydb_layers.tables.schema import ForeignKey, Index, Row, Table
 from streamydb_layers.tables.transaction import Overlay
 
-__all__ = ["Writer"]
-
 
 class _Change(NamedTuple):
     table: Table
@@ -40,7 +38,6 @@ class Writer:
         self, keys: Keys, transaction: Overlay, find: Callable[[str], Table | None],
         check: Callable[[Table, Sequence[Row]], None],
     ) -> None:  # fmt: skip
-        """Nothing is written yet."""
         self._keys, self._transaction = keys, transaction
         self._find, self._check = find, check
         self._changes: list[_Change] = []
@@ -77,11 +74,7 @@ class Writer:
         return made
 
     def finish(self) -> None:
-        """Follow the references.
-
-        Raises:
-            ConstraintViolationError: a row has no parent.
-        """
+        """Follow the references. Raises ConstraintViolationError: a row has no parent."""
         done = 0
         while done < len(self._changes):
             self._cascade(self._changes[done])

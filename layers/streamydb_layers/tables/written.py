@@ -9,8 +9,6 @@ from sqlglot import exp
 from streamydb_layers.tables.parsing import Source, source_of, unsupported
 from streamydb_layers.tables.trees import Tree, write_tree
 
-__all__ = ["Write", "written"]
-
 
 @dataclass(frozen=True, slots=True)
 class Write:
@@ -31,9 +29,7 @@ class Write:
 
 def written(node: exp.Expr) -> Write:
     """The parts of a statement, by DuckDB's parser.
-
-    Raises:
-        StatementUnsupportedError: DuckDB has no tree of it, as of one that pivots by values.
+    Raises StatementUnsupportedError: DuckDB has no tree of it, as of one that pivots by values.
     """
     source = source_of(node)
     tree = write_tree(source.sql)

@@ -9,25 +9,19 @@ from weakref import WeakSet, ref
 
 import httpx
 
-from streamydb.client.connections import (
-    HttpOptions,
-    Tags,
-    abandon,
-    build,
-    check_tag,
-    fault,
-    lost,
-    raise_if_closed,
-    wake,
-    wire_of,
-)
+from streamydb.client import connections
+from streamydb.client.connections import HttpOptions, Tags
 from streamydb.client.errors import ConnectionLostError
-from streamydb.client.generation import Generation
-from streamydb.client.http import HttpAnswer, decode, encode, encode_open, raise_for_status
+from streamydb.client.http import (
+    EventParser,
+    HttpAnswer,
+    decode,
+    encode,
+    encode_open,
+    raise_for_status,
+)
 from streamydb.client.requests import Event, Open, Request
-from streamydb.client.sse import EventParser
-
-__all__ = ["AsyncHttpStream", "AsyncHttpTransport"]
+from streamydb.client.session import Generation
 
 
 class AsyncHttpTransport:
@@ -39,13 +33,6 @@ class AsyncHttpTransport:
         transport: httpx.AsyncBaseTransport | None = None,
         history: Generation | None = None,
     ) -> None:
-        """Connect when the first request is sent.
-
-        Args:
-            options: how to connect.
-            transport: stands in for the network.
-            history: the session's; by default one of its own.
-        """
         self._history = Generation() if history is None else history
         arguments = options.arguments(network=transport is None)
         self._client = httpx.AsyncClient(**arguments, transport=transport)
@@ -54,14 +41,13 @@ class AsyncHttpTransport:
         self._wires: WeakSet[Any] = WeakSet()
 
     async def send(self, request: Request[Any]) -> Any:
-        """Perform a request."""
         try:
-            sent = build(self._client, encode(request), next(self._tags), self._history)
+            sent = connections.build(self._client, encode(request), next(self._tags), self._history)
             answer = await self._client.send(sent)
         except httpx.RequestError as error:
-            raise fault(error) from error
+            raise connections.fault(error) from error
         except RuntimeError:
-            raise_if_closed(self._client)
+            connections.raise_if_closed(self._client)
             raise
         self._take(answer)
         found = HttpAnswer(answer.status_code, answer.headers, answer.content)
@@ -69,20 +55,19 @@ class AsyncHttpTransport:
         return decode(request, found)
 
     async def open(self, request: Open) -> AsyncHttpStream:
-        """Open a stream of changes."""
         async with AsyncExitStack() as stack:
             try:
                 tag = next(self._tags)
-                sent = build(self._client, encode_open(request), tag, self._history)
+                sent = connections.build(self._client, encode_open(request), tag, self._history)
                 answer = await self._client.send(sent, stream=True)
                 stack.push_async_callback(answer.aclose)
                 self._take(answer)
                 if not answer.is_success:
                     await answer.aread()
             except httpx.RequestError as error:
-                raise fault(error) from error
+                raise connections.fault(error) from error
             except RuntimeError:
-                raise_if_closed(self._client)
+                connections.raise_if_closed(self._client)
                 raise
             body = b"" if answer.is_success else answer.content
             found = HttpAnswer(answer.status_code, answer.headers, body)
@@ -103,21 +88,20 @@ class AsyncHttpTransport:
 
     def leave(self) -> None:
         """Let go of the connections, in a child of a fork: they are the parent's."""
-        abandon(self._wires)
+        connections.abandon(self._wires)
 
     def _take(self, answer: httpx.Response) -> None:
         """Note the connection that an answer came on; refuse what is none to its request."""
-        wire = wire_of(answer)
+        wire = connections.wire_of(answer)
         if wire is not None:
             self._wires.add(wire)
-        check_tag(answer)
+        connections.check_tag(answer)
 
 
 class AsyncHttpStream:
     """An event stream; see `AsyncStream`."""
 
     def __init__(self, answer: httpx.Response) -> None:
-        """Read the body of an answer."""
         self._answer = answer
         self._chunks: AsyncIterator[bytes] = answer.aiter_bytes()
         self._parser = EventParser()
@@ -127,12 +111,11 @@ class AsyncHttpStream:
         try:
             chunk = await anext(self._chunks, None)
         except (httpx.RequestError, httpx.StreamError) as error:
-            raise lost(error) from error
+            raise connections.lost(error) from error
         if chunk is None:
             raise ConnectionLostError("The stream of changes has ended.")
         return self._parser.feed(chunk)
 
     async def close(self) -> None:
-        """Close the connection."""
-        wake(self._answer)
+        connections.wake(self._answer)
         await self._answer.aclose()

@@ -1,12 +1,16 @@
-"""The interfaces of a transport, which carries requests."""
+"""Transports, which carry requests, and the driver, which runs a flow with their answers.
+
+A flow is a generator that yields requests, of whatever kind, and is sent the answers.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
 
+from streamydb.client.errors import ConnectionLostError
+from streamydb.client.forks import AsyncOwned
 from streamydb.client.requests import Event, Open, Request
-
-__all__ = ["AsyncStream", "AsyncTransport"]
 
 
 class AsyncStream(Protocol):
@@ -20,10 +24,7 @@ class AsyncStream(Protocol):
 
 
 class AsyncTransport(Protocol):
-    """Performs `Read`, `Scan`, `Query`, `Send` and `Ask`, and opens streams.
-
-    For coroutines of one event loop.
-    """
+    """Performs the requests of the core, and opens streams. For coroutines of one event loop."""
 
     async def send(self, request: Request[Any]) -> Any:
         """Perform a request; every failure is a `ClientError`."""
@@ -33,3 +34,69 @@ class AsyncTransport(Protocol):
 
     async def close(self) -> None:
         """End."""
+
+
+_R = TypeVar("_R")
+_T = TypeVar("_T")
+Perform: TypeAlias = Callable[[Request[Any]], Awaitable[Any]]
+
+
+async def drive(flow: Generator[_R, Any, _T], perform: Callable[[_R], Awaitable[Any]]) -> _T:
+    try:
+        request = next(flow)
+        while True:
+            try:
+                answer = await perform(request)
+            except Exception as error:  # noqa: BLE001 - the flow decides what it means
+                request = flow.throw(error)
+            else:
+                request = flow.send(answer)
+    except StopIteration as end:
+        value: _T = end.value
+        return value
+    finally:
+        flow.close()
+
+
+_Transport = TypeVar("_Transport", bound=AsyncTransport)
+
+
+class AsyncOwnedTransport:
+    """A transport for each process that uses it; see `AsyncTransport` and `Owned`."""
+
+    def __init__(
+        self, make: Callable[[], _Transport], leave: Callable[[_Transport], None] | None = None
+    ) -> None:
+        self._owned = AsyncOwned(make, leave)
+        self._owned.make()
+
+    async def send(self, request: Request[Any]) -> Any:
+        return await self._owned.get().send(request)
+
+    async def open(self, request: Open) -> AsyncOwnedStream:
+        return AsyncOwnedStream(await self._owned.get().open(request))
+
+    async def close(self) -> None:
+        transport = self._owned.made()
+        if transport is not None:
+            await transport.close()
+
+
+class AsyncOwnedStream:
+    """A stream of the process that opened it; see `AsyncStream`."""
+
+    def __init__(self, stream: AsyncStream) -> None:
+        self._owned: AsyncOwned[AsyncStream] = AsyncOwned(_of_another)
+        self._owned.put(stream)
+
+    async def receive(self) -> list[Event]:
+        return await self._owned.get().receive()
+
+    async def close(self) -> None:
+        stream = self._owned.made()
+        if stream is not None:
+            await stream.close()
+
+
+def _of_another() -> NoReturn:
+    raise ConnectionLostError("The stream of changes was opened by another process.")

@@ -11,26 +11,27 @@ from msgspec import UNSET, UnsetType
 
 from streamydb.client import core, reads
 from streamydb.client.attempts import run
-from streamydb.client.blocking.driving import drive
-from streamydb.client.blocking.transports import Transport
-from streamydb.client.blocking.views import Atomic, View
-from streamydb.client.blocking.watches import Records, Watch
-from streamydb.client.calls import Procedure, Wanted, call
+from streamydb.client.blocking.transports import Perform, Transport, drive
+from streamydb.client.blocking.views import Atomic, Records, View, Watch
+from streamydb.client.calls import Procedure, ProcedureCall, call
 from streamydb.client.errors import OutcomeUnknownError
 from streamydb.client.lifetimes import Lifetime
-from streamydb.client.requests import Consistency, Entry, Flow, Pause, Request, ResumeAttempt
-from streamydb.client.selections import selection
+from streamydb.client.requests import (
+    Consistency,
+    Entry,
+    Flow,
+    Pause,
+    Request,
+    ResumeAttempt,
+    Snapshot,
+)
 from streamydb.client.session import Session
-from streamydb.client.snapshots import Snapshot
-from streamydb.client.statements import SqlResult, Statement, execute_sql, prepared
-from streamydb.client.stream_core import After, FollowedStream
+from streamydb.client.statements import SqlResult, Statement, execute_sql, prepare_statements
 from streamydb.client.transactions import Committed, Prepared, ReadItem, prepare
-from streamydb.client.watch_core import Watching
+from streamydb.client.watch_core import After, FollowedStream, Watching, selection
 from streamydb.records.emission import Emitted
 from streamydb.records.ranges import Range
 from streamydb.records.table import Table
-
-__all__ = ["Client"]
 
 _T = TypeVar("_T")
 
@@ -74,12 +75,9 @@ class Client:
     ) -> Any:
         """Return the value of a key, `default` if it is absent.
 
-        Args:
-            key: the key.
-            default: what an absent key gives.
-            at: the seq whose state to show, instead of a fresh one.
-            consistency: strong, session or snapshot; by default the client's.
-            timeout_s: how long to try; by default the client's.
+        ``at``: the seq whose state to show, instead of a fresh one. ``consistency``: strong,
+        session or snapshot. ``timeout_s``: how long to try. By default the last two are the
+        client's.
         """
         found = self.entry(key, at=at, consistency=consistency, timeout_s=timeout_s)
         return found.value if found.exists else default
@@ -105,7 +103,7 @@ class Client:
         timeout_s: float | None = None,
     ) -> Snapshot:
         """Read keys at one snapshot; see `get`."""
-        freshness, wanted = self.session.freshness(consistency, at), reads.listed(keys)
+        freshness, wanted = self.session.freshness(consistency, at), reads.as_list(keys)
         return Snapshot(self._run(reads.read(self.session, wanted, freshness, timeout_s)))
 
     def scan(
@@ -119,16 +117,11 @@ class Client:
         consistency: Consistency | None = None,
         timeout_s: float | None = None,
     ) -> Iterator[Entry]:
-        """Yield the entries of a range at one snapshot, in the order of their keys' UTF-8 bytes.
+        """Yield the entries of a range at one snapshot, in the order of their keys' UTF-8 bytes;
+        see `get`.
 
-        Args:
-            prefix: only keys that begin with it.
-            start: only keys from it on.
-            end: only keys before it.
-            limit: most entries; by default all.
-            at: as for `get`.
-            consistency: as for `get`.
-            timeout_s: how long to try for each page.
+        The range is of keys with a prefix, from ``start`` on, before ``end``; ``timeout_s`` is for
+        each page.
         """
         freshness = self.session.freshness(consistency, at)
         wanted = reads.RangeScan(self.session, prefix, start, end, freshness, limit)
@@ -148,13 +141,8 @@ class Client:
     ) -> Table:
         """Run one SELECT over `kv(key, value, version, ts)` at one snapshot; see docs/queries.md.
 
-        Args:
-            sql: DuckDB's SQL; `?` or `$1` stand for parameters.
-            params: their values: text, numbers, booleans, None.
-            prefix: the table has only keys that begin with it.
-            at: as for `get`.
-            consistency: as for `get`.
-            timeout_s: how long to try.
+        `?` or `$1` in DuckDB's SQL stand for parameters: text, numbers, booleans, None. The table
+        has only keys that begin with ``prefix``; for the rest see `get`.
 
         Raises:
             QueryInvalidError: it cannot be run.
@@ -178,13 +166,8 @@ class Client:
     ) -> SqlResult:
         """Execute one statement on SQL tables, as a transaction of its own; see docs/tables.md.
 
-        Args:
-            sql: the statement.
-            params: values of `?` or `$1`; a mapping has those of `$name`.
-            tables: the name of the tables, a part of their keys.
-            at: as for `get`; the statement only reads.
-            consistency: as for `get`.
-            timeout_s: how long to try.
+        `?` or `$1` stand for parameters; a mapping has those of `$name`. ``tables``: the name of
+        the tables, a part of their keys. With ``at``, see `get`, the statement only reads.
 
         Raises:
             QueryInvalidError: it cannot be executed.
@@ -208,21 +191,14 @@ class Client:
         consistency: Consistency | None = None,
         timeout_s: float | None = None,
     ) -> list[SqlResult]:
-        """Execute statements on SQL tables as one transaction; see `sql`.
-
-        Args:
-            statements: texts, or pairs of a text and its parameters.
-            tables: the name of the tables, a part of their keys.
-            at: as for `get`; the statements only read.
-            consistency: as for `get`.
-            timeout_s: how long to try.
+        """Execute statements, texts or pairs of a text and its parameters, as one transaction; see
+        `sql`.
         """
         freshness = self.session.freshness(consistency, at)
-        flow = execute_sql(self.session, tables, prepared(statements), freshness, timeout_s)
-        try:
-            return self._run(flow)
-        except OutcomeUnknownError as error:
-            raise self._answerable(error) from error.__cause__
+        flow = execute_sql(
+            self.session, tables, prepare_statements(statements), freshness, timeout_s
+        )
+        return self._run(flow)
 
     def put(
         self,
@@ -242,10 +218,9 @@ class Client:
     def atomic(self, txn_id: str | None = None, *, deadline_ms: int | None = None) -> Atomic:
         """Begin a transaction that is put together call by call, then committed.
 
-        Args:
-            txn_id: its id, to send it again later or from elsewhere; by default a new one.
-            deadline_ms: the last commit time at which it may be executed; by default, what the
-                timeout of its first `commit` needs.
+        With a ``txn_id`` it can be sent again later or from elsewhere. ``deadline_ms``: the last
+        commit time at which it may be executed; by default, what the timeout of its first `commit`
+        needs.
         """
         return Atomic(self, self.session.new_id if txn_id is None else txn_id, deadline_ms)
 
@@ -274,14 +249,12 @@ class Client:
             OutcomeUnknownError: no verdict came in time.
             ClientError: it is not in the log.
         """
-        named = self.session.new_id() if txn_id is None else txn_id
-
-        ends_ms = self.session.deadline_ms(timeout_s) if deadline_ms is None else deadline_ms
-        txn = prepare(
-            named, asserts=asserts, checks=checks, reads=reads, updates=updates, call=call,
-            deploy=deploy, constrain=constrain, locks=locks, deadline_ms=ends_ms,
-        )  # fmt: skip
         dated = partial(self.session.deadline_ms, timeout_s) if deadline_ms is None else None
+        txn = prepare(
+            self.session.new_id() if txn_id is None else txn_id,
+            asserts=asserts, checks=checks, reads=reads, updates=updates, call=call, deploy=deploy,
+            constrain=constrain, locks=locks, deadline_ms=deadline_ms if dated is None else dated(),
+        )  # fmt: skip
         return self._send(txn, timeout_s, fresh=txn_id is None, dated=dated)
 
     def call(
@@ -325,24 +298,11 @@ class Client:
             ConflictError: its keys were others in every attempt.
             OutcomeUnknownError: no verdict came in time.
         """
-        given = {**(args or {}), **named}
-        wanted = Wanted(
-            procedure,
-            given,
-            keys,
-            reads,
-            ranges,
-            checks,
-            after,
-            pinned,
-            calls_max,
-            txn_id,
-            timeout_s,
-        )
-        try:
-            return self._run(call(self.session, wanted))
-        except OutcomeUnknownError as error:
-            raise self._answerable(error) from error.__cause__
+        request = ProcedureCall(
+            procedure, {**(args or {}), **named}, keys, reads, ranges, checks, after, pinned,
+            calls_max, txn_id, timeout_s,
+        )  # fmt: skip
+        return self._run(call(self.session, request))
 
     def send(self, txn: Prepared, *, timeout_s: float | None = None) -> Committed:
         """Send a prepared transaction; however often that is done, it is executed once."""
@@ -356,12 +316,7 @@ class Client:
         fresh: bool = False,
         dated: Callable[[], int] | None = None,
     ) -> Committed:
-        """Send a transaction; ``fresh`` and ``dated``: see `core.execute`."""
-        sent = core.execute(self.session, txn, timeout_s, fresh=fresh, dated=dated)
-        try:
-            return self._run(sent)
-        except OutcomeUnknownError as error:
-            raise self._answerable(error) from error.__cause__
+        return self._run(core.execute(self.session, txn, timeout_s, fresh=fresh, dated=dated))
 
     def verdict(self, txn_id: str, *, timeout_s: float | None = None) -> Committed:
         """Look for the verdict of a transaction that was sent before.
@@ -398,10 +353,7 @@ class Client:
             OutcomeUnknownError: no verdict came in time; its writes may be committed or not.
         """
         flow = run(self.session, consistency, conflicts_max)
-        try:
-            value: _T = drive(flow, lambda request: self._perform_run(request, function))
-        except OutcomeUnknownError as error:
-            raise self._answerable(error) from error.__cause__
+        value: _T = self._run(flow, lambda request: self._perform_run(request, function))
         return value
 
     def watch(
@@ -416,17 +368,10 @@ class Client:
     ) -> Watch:
         """Follow the changes of a range of keys, in their order, without an end.
 
-        Args:
-            prefix: only keys that begin with it.
-            start: only keys from it on.
-            end: only keys before it.
-            where: a check, without its key, of the value after a change: `{"ge": 100}`.
-            where_before: a check of the value before it.
-            since: begin after this seq; by default now: when the watch is entered with
-                `with`, or else when the first change is asked for.
-
-        Raises:
-            InvalidParameterError: one of them makes no sense.
+        ``where``: a check, without its key, of the value after a change: `{"ge": 100}`;
+        ``where_before``: of the value before it. ``since``: begin after this seq; by default now:
+        when the watch is entered with `with`, or else when the first change is asked for.
+        Raises InvalidParameterError: one of them makes no sense.
         """
         wanted = selection(prefix, start, end, where, where_before)
         watching = Watching(self.session, wanted, since)
@@ -435,18 +380,18 @@ class Client:
     def stream(self, name: str, *, after: After = None, end: bool = False) -> Iterator[Emitted]:
         """Follow what procedures emit to a stream: in order, each record once; waits for more.
 
-        Args:
-            name: `module.stream`.
-            after: begin after this seq, or after a record's (seq, index); None: the first.
-            end: stop when there are no more.
+        ``name``: `module.stream`. ``after``: begin after this seq, or after a record's (seq,
+        index). ``end``: stop when there are no more.
         """
         return Records(self._perform, FollowedStream(self.session, name, after, end=end))
 
-    def _run(self, flow: Flow[_T]) -> _T:
-        return drive(flow, self._perform)
+    def _run(self, flow: Flow[_T], perform: Perform | None = None) -> _T:
+        try:
+            return drive(flow, perform or self._perform)
+        except OutcomeUnknownError as error:
+            raise self._answerable(error) from error.__cause__
 
     def _perform(self, request: Request[Any]) -> Any:
-        """Perform a request of a flow."""
         self._lifetime.check()
         if isinstance(request, Pause):
             return self._lifetime.pause(request.seconds)
@@ -458,10 +403,7 @@ class Client:
         return self._perform(request)
 
     def _ask(self, txn: Prepared, timeout_s: float | None = None) -> Committed:
-        try:
-            return self._run(core.ask(self.session, txn, timeout_s))
-        except OutcomeUnknownError as error:
-            raise self._answerable(error) from error.__cause__
+        return self._run(core.ask(self.session, txn, timeout_s))
 
     def _answerable(self, error: OutcomeUnknownError) -> OutcomeUnknownError:
         """Let the error ask later, and send again what was sent, if that is known here.

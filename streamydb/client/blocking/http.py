@@ -10,25 +10,19 @@ from weakref import WeakSet, ref
 
 import httpx
 
-from streamydb.client.connections import (
-    HttpOptions,
-    Tags,
-    abandon,
-    build,
-    check_tag,
-    fault,
-    lost,
-    raise_if_closed,
-    wake,
-    wire_of,
-)
+from streamydb.client import connections
+from streamydb.client.connections import HttpOptions, Tags
 from streamydb.client.errors import ConnectionLostError
-from streamydb.client.generation import Generation
-from streamydb.client.http import HttpAnswer, decode, encode, encode_open, raise_for_status
+from streamydb.client.http import (
+    EventParser,
+    HttpAnswer,
+    decode,
+    encode,
+    encode_open,
+    raise_for_status,
+)
 from streamydb.client.requests import Event, Open, Request
-from streamydb.client.sse import EventParser
-
-__all__ = ["HttpStream", "HttpTransport"]
+from streamydb.client.session import Generation
 
 
 class HttpTransport:
@@ -40,13 +34,6 @@ class HttpTransport:
         transport: httpx.BaseTransport | None = None,
         history: Generation | None = None,
     ) -> None:
-        """Connect when the first request is sent.
-
-        Args:
-            options: how to connect.
-            transport: stands in for the network.
-            history: the session's; by default one of its own.
-        """
         self._history = Generation() if history is None else history
         arguments = options.arguments(network=transport is None)
         self._client = httpx.Client(**arguments, transport=transport)
@@ -55,14 +42,13 @@ class HttpTransport:
         self._wires: WeakSet[Any] = WeakSet()
 
     def send(self, request: Request[Any]) -> Any:
-        """Perform a request."""
         try:
-            sent = build(self._client, encode(request), next(self._tags), self._history)
+            sent = connections.build(self._client, encode(request), next(self._tags), self._history)
             answer = self._client.send(sent)
         except httpx.RequestError as error:
-            raise fault(error) from error
+            raise connections.fault(error) from error
         except RuntimeError:
-            raise_if_closed(self._client)
+            connections.raise_if_closed(self._client)
             raise
         self._take(answer)
         found = HttpAnswer(answer.status_code, answer.headers, answer.content)
@@ -70,20 +56,19 @@ class HttpTransport:
         return decode(request, found)
 
     def open(self, request: Open) -> HttpStream:
-        """Open a stream of changes."""
         with ExitStack() as stack:
             try:
                 tag = next(self._tags)
-                sent = build(self._client, encode_open(request), tag, self._history)
+                sent = connections.build(self._client, encode_open(request), tag, self._history)
                 answer = self._client.send(sent, stream=True)
                 stack.callback(answer.close)
                 self._take(answer)
                 if not answer.is_success:
                     answer.read()
             except httpx.RequestError as error:
-                raise fault(error) from error
+                raise connections.fault(error) from error
             except RuntimeError:
-                raise_if_closed(self._client)
+                connections.raise_if_closed(self._client)
                 raise
             body = b"" if answer.is_success else answer.content
             found = HttpAnswer(answer.status_code, answer.headers, body)
@@ -104,21 +89,20 @@ class HttpTransport:
 
     def leave(self) -> None:
         """Let go of the connections, in a child of a fork: they are the parent's."""
-        abandon(self._wires)
+        connections.abandon(self._wires)
 
     def _take(self, answer: httpx.Response) -> None:
         """Note the connection that an answer came on; refuse what is none to its request."""
-        wire = wire_of(answer)
+        wire = connections.wire_of(answer)
         if wire is not None:
             self._wires.add(wire)
-        check_tag(answer)
+        connections.check_tag(answer)
 
 
 class HttpStream:
     """An event stream; see `Stream`."""
 
     def __init__(self, answer: httpx.Response) -> None:
-        """Read the body of an answer."""
         self._answer = answer
         self._chunks: Iterator[bytes] = answer.iter_bytes()
         self._parser = EventParser()
@@ -128,12 +112,11 @@ class HttpStream:
         try:
             chunk = next(self._chunks, None)
         except (httpx.RequestError, httpx.StreamError) as error:
-            raise lost(error) from error
+            raise connections.lost(error) from error
         if chunk is None:
             raise ConnectionLostError("The stream of changes has ended.")
         return self._parser.feed(chunk)
 
     def close(self) -> None:
-        """Close the connection."""
-        wake(self._answer)
+        connections.wake(self._answer)
         self._answer.close()

@@ -1,13 +1,17 @@
 # Written by tools/blocking.py from `awaiting`: change that one.
-"""The interfaces of a transport, which carries requests."""
+"""Transports, which carry requests, and the driver, which runs a flow with their answers.
+
+A flow is a generator that yields requests, of whatever kind, and is sent the answers.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable, Generator
+from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
 
+from streamydb.client.errors import ConnectionLostError
+from streamydb.client.forks import Owned
 from streamydb.client.requests import Event, Open, Request
-
-__all__ = ["Stream", "Transport"]
 
 
 class Stream(Protocol):
@@ -21,10 +25,7 @@ class Stream(Protocol):
 
 
 class Transport(Protocol):
-    """Performs `Read`, `Scan`, `Query`, `Send` and `Ask`, and opens streams.
-
-    For any number of threads.
-    """
+    """Performs the requests of the core, and opens streams. For any number of threads."""
 
     def send(self, request: Request[Any]) -> Any:
         """Perform a request; every failure is a `ClientError`."""
@@ -34,3 +35,69 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """End."""
+
+
+_R = TypeVar("_R")
+_T = TypeVar("_T")
+Perform: TypeAlias = Callable[[Request[Any]], Any]
+
+
+def drive(flow: Generator[_R, Any, _T], perform: Callable[[_R], Any]) -> _T:
+    try:
+        request = next(flow)
+        while True:
+            try:
+                answer = perform(request)
+            except Exception as error:  # noqa: BLE001 - the flow decides what it means
+                request = flow.throw(error)
+            else:
+                request = flow.send(answer)
+    except StopIteration as end:
+        value: _T = end.value
+        return value
+    finally:
+        flow.close()
+
+
+_Transport = TypeVar("_Transport", bound=Transport)
+
+
+class OwnedTransport:
+    """A transport for each process that uses it; see `Transport` and `Owned`."""
+
+    def __init__(
+        self, make: Callable[[], _Transport], leave: Callable[[_Transport], None] | None = None
+    ) -> None:
+        self._owned = Owned(make, leave)
+        self._owned.make()
+
+    def send(self, request: Request[Any]) -> Any:
+        return self._owned.get().send(request)
+
+    def open(self, request: Open) -> OwnedStream:
+        return OwnedStream(self._owned.get().open(request))
+
+    def close(self) -> None:
+        transport = self._owned.made()
+        if transport is not None:
+            transport.close()
+
+
+class OwnedStream:
+    """A stream of the process that opened it; see `Stream`."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._owned: Owned[Stream] = Owned(_of_another)
+        self._owned.put(stream)
+
+    def receive(self) -> list[Event]:
+        return self._owned.get().receive()
+
+    def close(self) -> None:
+        stream = self._owned.made()
+        if stream is not None:
+            stream.close()
+
+
+def _of_another() -> NoReturn:
+    raise ConnectionLostError("The stream of changes was opened by another process.")

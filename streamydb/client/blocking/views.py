@@ -1,23 +1,25 @@
 # Written by tools/blocking.py from `awaiting`: change that one.
-"""Builders: a transaction call by call, and the view of a function under `run`."""
+"""The objects that callers hold: transactions call by call, the view under `run`, iterators."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import UNSET, UnsetType
 
 from streamydb.client.attempts import Attempt
-from streamydb.client.blocking.driving import Perform, drive
-from streamydb.client.reads import listed
-from streamydb.client.requests import Entry
+from streamydb.client.blocking.transports import Perform, Stream, Transport, drive
+from streamydb.client.errors import ClosedError
+from streamydb.client.lifetimes import Lifetime
+from streamydb.client.reads import as_list
+from streamydb.client.requests import Change, Entry, Open, Pause, Receive, Request
 from streamydb.client.transactions import Builder, Committed
+from streamydb.client.watch_core import FollowedStream, Watching
+from streamydb.records.emission import Emitted
 
 if TYPE_CHECKING:
     from streamydb.client.blocking.client import Client
-
-__all__ = ["Atomic", "View"]
 
 
 class Atomic(Builder):
@@ -29,7 +31,6 @@ class Atomic(Builder):
     def __init__(
         self, client: Client, txn_id: str | Callable[[], str], deadline_ms: int | None = None
     ) -> None:
-        """Begin empty."""
         super().__init__(txn_id, deadline_ms)
         self._client = client
 
@@ -52,7 +53,6 @@ class View:
     """The view of a function under `run`: a snapshot, and the function's own writes over it."""
 
     def __init__(self, perform: Perform, attempt: Attempt) -> None:
-        """Show an attempt."""
         self._perform = perform
         self._attempt = attempt
 
@@ -68,7 +68,7 @@ class View:
 
     def read(self, keys: Iterable[str]) -> dict[str, Any]:
         """Return the values of keys in one request; None for those that are absent."""
-        found = drive(self._attempt.entries(listed(keys)), self._perform)
+        found = drive(self._attempt.entries(as_list(keys)), self._perform)
         return {key: entry.value for key, entry in found.items()}
 
     def scan(
@@ -98,3 +98,92 @@ class View:
     def delete(self, key: str) -> None:
         """Remove a key when the function has ended."""
         self._attempt.delete(key)
+
+
+class Watch:
+    """The changes, as an iterator that connects again by itself; close it, or use `with`.
+
+    It ends when it is closed, also while somebody waits for the next change in another thread.
+    """
+
+    def __init__(
+        self, perform: Perform, transport: Transport, watching: Watching, within: Lifetime
+    ) -> None:
+        self._others = perform
+        self._transport = transport
+        self._watching = watching
+        self._stream: Stream | None = None
+        self._lifetime = Lifetime("watch", within)
+
+    @property
+    def seq(self) -> int | None:
+        """All changes up to it have been given; `watch(since=...)` goes on after it."""
+        return self._watching.seq
+
+    def __enter__(self) -> Self:
+        self._lifetime.check()
+        drive(self._watching.start(), self._perform)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Change:
+        try:
+            return drive(self._watching.next(), self._perform)
+        except ClosedError:
+            if self._lifetime.over:
+                raise StopIteration from None
+            raise
+
+    def close(self) -> None:
+        """End; who waits for a change waits no longer."""
+        self._lifetime.close()
+        self._leave()
+
+    def _perform(self, request: Request[Any]) -> Any:
+        self._lifetime.check()
+        stream = self._stream
+        if isinstance(request, Pause):
+            return self._lifetime.pause(request.seconds)
+        if isinstance(request, Open):
+            return self._open(request)
+        if not isinstance(request, Receive) or stream is None:
+            return self._others(request)
+        try:
+            return stream.receive()
+        except Exception:
+            self._lifetime.check()
+            raise
+
+    def _open(self, request: Open) -> None:
+        self._leave()
+        self._stream = self._transport.open(request)
+        if self._lifetime.over:  # meanwhile
+            self._leave()
+            self._lifetime.check()
+
+    def _leave(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+
+class Records:
+    """The records of a stream, as an iterator; a wait that is cut off does not end it."""
+
+    def __init__(self, perform: Perform, following: FollowedStream) -> None:
+        self._perform = perform
+        self._following = following
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Emitted:
+        record = drive(self._following.next(), self._perform)
+        if record is None:
+            raise StopIteration
+        return record

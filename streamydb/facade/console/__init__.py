@@ -12,6 +12,6 @@ client is shown a key that it may not read.
 
 from __future__ import annotations
 
-from streamydb.facade.console.parts import Console
+from streamydb.facade.console.sampler import Console
 
 __all__ = ["Console"]

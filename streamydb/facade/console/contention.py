@@ -12,9 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent
-
-__all__ = ["Contention", "GroupSizes", "group_sizes"]
+from streamydb.facade.ports import ChangeBatch, ChangeEvent
 
 EXAMINED_PER_S_MAX: Final = 5_000
 KEYS_KEPT_PER_S: Final = 200
@@ -30,15 +28,12 @@ class GroupSizes(NamedTuple):
 
 
 class _Slot:
-    """One second: writes per key, groups per size, and of how many changes."""
-
     def __init__(self) -> None:
         self.keys: Counter[str] = Counter()
         self.sizes: Counter[int] = Counter()
         self.intervals = self.changes = self.examined = 0
 
     def close(self) -> None:
-        """Keep the most written keys only."""
         self.keys = Counter(dict(self.keys.most_common(KEYS_KEPT_PER_S)))
 
 
@@ -46,7 +41,6 @@ class Contention:
     """The keys on which transactions conflict, in the latest seconds."""
 
     def __init__(self, window_s: int, examined_per_s_max: int = EXAMINED_PER_S_MAX) -> None:
-        """Look back `window_s` seconds, at `examined_per_s_max` changes of each."""
         self.window_s = window_s
         self._examined_per_s_max = examined_per_s_max
         self._slots: OrderedDict[int, _Slot] = OrderedDict()
@@ -64,8 +58,8 @@ class Contention:
         slot.sizes.update(group_sizes(changes))
 
     def forget(self, second: int) -> None:
-        """Drop what is out of the window that ends with `second`;
-        a clock may have been set back.
+        """Drop the slots outside of the window that ends with `second`, also after a clock was set
+        back.
         """
         while self._slots and not second - self.window_s < next(iter(self._slots)) <= second:
             self._slots.popitem(last=False)
@@ -93,11 +87,9 @@ class Contention:
         ]
 
     def largest(self) -> int:
-        """Return the size of the largest group; 0 without any."""
         return max((size for slot in self._slots.values() for size in slot.sizes), default=0)
 
     def counts(self) -> dict[str, int]:
-        """Return how many intervals and changes there were, and how many were looked at."""
         slots = list(self._slots.values())
         return {
             "intervals": sum(slot.intervals for slot in slots),
@@ -106,7 +98,6 @@ class Contention:
         }
 
     def _slot(self, second: int) -> _Slot:
-        """The slot of a second; the one before is closed."""
         slot = self._slots.get(second)
         if slot is None:
             if self._slots:

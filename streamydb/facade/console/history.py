@@ -14,8 +14,6 @@ from streamydb.facade.queries import HistoryQuery, point_of
 from streamydb.facade.reads import in_thread
 from streamydb.facade.request import Request
 
-__all__ = ["HistoryLine", "KeepsHistory", "get_history"]
-
 _CHUNK: Final = 16
 
 
@@ -61,35 +59,34 @@ async def get_history(request: Request, query: HistoryQuery) -> Answer:
         seq = snapshot.seq
     bytes_max = services.settings.answer_bytes_max
     versions, more = await in_thread(_versions, services.model, key, seq, query.limit, bytes_max)
-    shown = {"key": key, "seq": seq, "versions": list(map(_shown, versions)), "more": more}
-    return json_answer(msgspec.json.encode(shown), headers={"Streamydb-Snapshot": str(seq)})
+    answer = {"key": key, "seq": seq, "versions": list(map(_shown, versions)), "more": more}
+    return json_answer(msgspec.json.encode(answer), headers={"Streamydb-Snapshot": str(seq)})
 
 
 def _versions(
-    model: ReadModel, key: str, at: int, most: int, bytes_max: int
+    model: ReadModel, key: str, at: int, limit: int, bytes_max: int
 ) -> tuple[list[HistoryLine], bool]:
     """Versions up to seq `at`, newest first, and whether there are more.
 
     They are read a few at a time, so that large values do not fill the memory before they count;
     what is behind a seq never changes, so that each part may have a snapshot of its own.
     """
-    found: list[HistoryLine] = []
+    versions: list[HistoryLine] = []
     size = 0
     while True:
-        wanted = min(_CHUNK, most + 1 - len(found))
-        chunk = _part(model, key, at, wanted)
+        size_wanted = min(_CHUNK, limit + 1 - len(versions))
+        chunk = _part(model, key, at, size_wanted)
         for version in chunk:
             size += len(version.value or b"")
-            if found and (size > bytes_max or len(found) == most):
-                return found, True
-            found.append(version)
-        if len(chunk) < wanted:
-            return found, False
+            if versions and (size > bytes_max or len(versions) == limit):
+                return versions, True
+            versions.append(version)
+        if len(chunk) < size_wanted:
+            return versions, False
         at = chunk[-1].version - 1
 
 
 def _part(model: ReadModel, key: str, at: int, limit: int) -> Sequence[HistoryLine]:
-    """Some versions up to seq `at`; none if that is not kept any more."""
     if at < model.oldest():
         return ()
     try:
@@ -102,7 +99,6 @@ def _part(model: ReadModel, key: str, at: int, limit: int) -> Sequence[HistoryLi
 
 
 def _shown(version: HistoryLine) -> dict[str, Any]:
-    """A version in an answer; its value is a part of the JSON as it is."""
     ends = {} if version.expires_ms is None else {"expires_ms": version.expires_ms}
     return {
         "version": version.version,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from streamydb.facade.about import About, Told
+from streamydb.facade.about import About, PipelineMessages
 from streamydb.facade.answer import Answer, unkept_json
 from streamydb.facade.queries import NoQuery
 from streamydb.kafka.digests import ShardDigests
@@ -20,8 +20,6 @@ from streamydb.records.gears import GearStatus
 
 if TYPE_CHECKING:
     from streamydb.facade.request import Request
-
-__all__ = ["PipelineWatch", "get_pipelines"]
 
 _KEPT_S: Final = 2.0
 """How long a look at Kafka counts."""
@@ -46,8 +44,6 @@ class _Here(msgspec.Struct, kw_only=True):
 
 
 class _Report(msgspec.Struct, kw_only=True):
-    """The answer."""
-
     database: str
     here: list[_Here]
     heard: list[Seen] | None
@@ -63,25 +59,25 @@ class PipelineWatch:
     """
 
     def __init__(self, about: About) -> None:
-        """Know nothing yet."""
         self._about = about
         self._look: asyncio.Future[None] | None = None
         self._again_s = 0.0
-        self._told = Told(why=[] if about.told is None else ["Kafka has not answered yet"])
+        self._told = PipelineMessages(
+            why=[] if about.told is None else ["Kafka has not answered yet"]
+        )
 
     async def report(self, *, whole: bool = True) -> bytes:
         """Return the JSON of what is known now, or was a moment ago; digests if ``whole``."""
         look = self._refresh()
         if not look.done():
             await asyncio.wait([look], timeout=_PATIENCE_S)
-        here, told = await asyncio.to_thread(self._here), self._told
+        here, messages = await asyncio.to_thread(self._here), self._told
         return msgspec.json.encode(_Report(
-            database=self._about.database, here=here, heard=told.heard,
-            digests=told.digests if whole else None, why=told.why,
+            database=self._about.database, here=here, heard=messages.heard,
+            digests=messages.digests if whole else None, why=messages.why,
         ))  # fmt: skip
 
     def _refresh(self) -> asyncio.Future[None]:
-        """Return the look that is under way, or the last one if that was just now."""
         now_s, look = time.monotonic(), self._look
         if look is None or (look.done() and now_s >= self._again_s):
             self._again_s = now_s + _KEPT_S
@@ -91,18 +87,16 @@ class PipelineWatch:
         return look
 
     def _ask(self, loop: asyncio.AbstractEventLoop, look: asyncio.Future[None]) -> None:
-        """Ask Kafka, and end the look; called in its thread."""
         try:
             if self._about.told is not None:
                 self._told = self._about.told()
         except Exception as error:  # noqa: BLE001 - the report tells: what was known is old by now
-            self._told = Told(why=[f"Kafka cannot be asked ({type(error).__name__})"])
+            self._told = PipelineMessages(why=[f"Kafka cannot be asked ({type(error).__name__})"])
         finally:
             with suppress(RuntimeError):  # the loop is closed: nobody waits
                 loop.call_soon_threadsafe(look.set_result, None)
 
     def _here(self) -> list[_Here]:
-        """Read the status files."""
         try:
             return [_shown(name, said) for name, said in self._about.here().items()]
         except OSError:

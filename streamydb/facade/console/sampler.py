@@ -7,18 +7,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from streamydb.errors import StreamyError
 from streamydb.facade.console.contention import Contention
+from streamydb.facade.console.pipelines import PipelineWatch
 from streamydb.facade.console.traffic import Traffic
-from streamydb.facade.ports import Resolved
+from streamydb.facade.ports import ModelPosition
 from streamydb.facade.services import Services
 from streamydb.local.folder import PipelineStatus
-
-__all__ = ["WINDOW_S", "Figures", "Sampler"]
 
 WINDOW_S: Final = 300
 """Seconds of the figures that are kept."""
@@ -41,20 +40,11 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sampler:
-    """The figures of the latest seconds.
-
-    Attributes:
-        services: the facade that is looked at.
-        began: the second since when there are figures.
-        traffic: its requests; noted always.
-        contention: what the change feed tells; noted while somebody looks.
-        figures: the state of database and pipeline; noted while somebody looks.
-    """
+    """The latest seconds; requests are always noted, the rest while somebody looks."""
 
     def __init__(
         self, services: Services, pipeline: Callable[[], PipelineStatus] | None = None
     ) -> None:
-        """Look at `services` and the pipeline."""
         self.services = services
         self.began = int(time.time())
         self.traffic = Traffic(WINDOW_S)
@@ -72,7 +62,6 @@ class Sampler:
             self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop sampling."""
         running = [task for task in (self._task, self._look) if task is not None]
         for task in running:
             task.cancel()
@@ -81,26 +70,25 @@ class Sampler:
     async def sample(self, now: float) -> Figures:
         """Return the figures of the second before the time `now`, and keep them."""
         ends = await self._ends()
-        known = await asyncio.to_thread(self._status)
+        status = await asyncio.to_thread(self._status)
         second = int(now) - 1
         try:
             latest = self.services.model.latest()
         except StreamyError:
-            taken = Figures(second=second, status=known)
+            figures = Figures(second=second, status=status)
         else:
-            taken = Figures(
+            figures = Figures(
                 second=second,
                 seq=latest.seq,
                 transactions_per_s=self._rate(second, latest.seq),
                 watermark_age_ms=max(0, round(1000 * now) - latest.ts_ms) if latest.seq else None,
                 log_lag=None if ends is None else self._lag(ends, latest),
-                status=known,
+                status=status,
             )
-        self.figures.append(taken)
-        return taken
+        self.figures.append(figures)
+        return figures
 
     async def _run(self) -> None:
-        """Take figures at the beginning of every second until nobody has asked for some time."""
         following = asyncio.create_task(self._follow())
         try:
             while time.monotonic() - self._asked < _IDLE_S:
@@ -111,7 +99,6 @@ class Sampler:
             await asyncio.wait([following])
 
     async def _follow(self) -> None:
-        """Take in the change feed; whatever fails is tried again."""
         feed = self.services.feed
         while True:
             try:
@@ -124,7 +111,6 @@ class Sampler:
                 await asyncio.sleep(1)
 
     def _status(self) -> PipelineStatus | None:
-        """Return the pipeline's status; None if it cannot be seen here."""
         if self._pipeline is None:
             return None
         try:
@@ -150,13 +136,12 @@ class Sampler:
             return {}
 
     def _rate(self, second: int, seq: int) -> float | None:
-        """Transactions per second since the figures before."""
         before = self.figures[-1] if self.figures else None
         if before is None or before.seq is None or not 0 < second - before.second <= _GAP_S:
             return None
         return max(0.0, round((seq - before.seq) / (second - before.second), 1))
 
-    def _lag(self, ends: Mapping[int, int], latest: Resolved) -> int:
+    def _lag(self, ends: Mapping[int, int], latest: ModelPosition) -> int:
         """Return how many records of the log the read model does not show yet.
 
         The log is asked about gaps meanwhile, so that the next answer is more exact.
@@ -166,3 +151,11 @@ class Sampler:
         behind = coverage.behind(latest, ends)
         coverage.look()
         return sum(ends[number] - at for number, at in behind.items())
+
+
+class Console(NamedTuple):
+    """The console of one facade: figures of the latest seconds, and the pipelines."""
+
+    database: str
+    sampler: Sampler
+    watch: PipelineWatch

@@ -14,8 +14,6 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import NoQuery
 from streamydb.facade.request import Request
 
-__all__ = ["POLICY", "get_file", "get_page"]
-
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -40,8 +38,6 @@ _HEADERS: Final = {
 
 
 class _File(NamedTuple):
-    """A file as it is sent."""
-
     data: bytes
     media_type: str
     tag: str
@@ -80,7 +76,6 @@ def _answer(request: Request, file: _File) -> Answer:
 
 @cache
 def _files() -> dict[str, _File]:
-    """All files by their names in the folder: what is not here is not served."""
     folder = Path(__file__).parent / "static"
     return {
         path.relative_to(folder).as_posix(): _File(data, _MEDIA_TYPES[path.suffix], tag)

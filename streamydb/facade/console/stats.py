@@ -15,8 +15,6 @@ from streamydb.facade.queries import StatsQuery
 from streamydb.facade.request import Request
 from streamydb.local.folder import PipelineStatus
 
-__all__ = ["get_stats", "stats_of"]
-
 _HOT_KEYS_SHOWN: Final = 15
 _FRESH_S: Final = 5
 
@@ -82,12 +80,12 @@ def _pipeline(status: PipelineStatus, now: float) -> dict[str, Any]:
     """Return the pipeline's status; of one that follows, also whether it is ready, and how far."""
     updated_ms = status.updated_ms
     age_ms = None if updated_ms is None else max(0, int(1000 * now) - updated_ms)
-    shown: dict[str, Any] = {"state": status.state, "status_age_ms": age_ms}
+    answer: dict[str, Any] = {"state": status.state, "status_age_ms": age_ms}
     if status.role is not None:
-        shown["role"] = status.role
+        answer["role"] = status.role
     if status.role == "following":
-        shown |= {"ready": status.ready, "lag_ms": status.lag_ms, "behind": status.behind}
-    return shown
+        answer |= {"ready": status.ready, "lag_ms": status.lag_ms, "behind": status.behind}
+    return answer
 
 
 def _samples(sampler: Sampler, second: int, after_ms: int) -> list[_Sample]:
@@ -132,17 +130,17 @@ def _contention(sampler: Sampler, client: Caller, second: int) -> dict[str, Any]
     contention = sampler.contention
     contention.forget(second)
     keys = contention.hot_keys()
-    shown = [(key, writes) for key, writes in keys if client.may_read(key)][:_HOT_KEYS_SHOWN]
-    found = {
+    hot_keys = [(key, writes) for key, writes in keys if client.may_read(key)][:_HOT_KEYS_SHOWN]
+    answer = {
         "contention_s": contention.window_s,
         "observed": dict.fromkeys(contention.counts(), 0),
         "groups": [],
         "largest_group": 0,
-        "hot_keys": [{"key": key, "writes": n} for key, n in shown],
+        "hot_keys": [{"key": key, "writes": n} for key, n in hot_keys],
         "hidden_keys": 0,
     }
     if client.may_read(""):
-        found["observed"] = contention.counts()
-        found["groups"] = [sizes._asdict() for sizes in contention.sizes()]
-        found["largest_group"] = contention.largest()
-    return found
+        answer["observed"] = contention.counts()
+        answer["groups"] = [sizes._asdict() for sizes in contention.sizes()]
+        answer["largest_group"] = contention.largest()
+    return answer

@@ -10,8 +10,6 @@ import math
 from collections import Counter, OrderedDict
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["Kind", "Slot", "Traffic", "percentile"]
-
 Kind: TypeAlias = Literal["read", "write"]
 
 _GROWTH: Final = math.log(1.05)
@@ -20,22 +18,14 @@ _EXECUTED: Final = frozenset({409, 412})
 
 
 class Slot:
-    """The answers of one second.
-
-    Attributes:
-        requests: answers.
-        errors: those of them that were failures of ours (5xx).
-        latencies: bucket -> answers, of requests that were executed.
-    """
+    """The answers of one second; `errors` are failures of ours (5xx)."""
 
     def __init__(self) -> None:
-        """Nothing was answered."""
         self.requests = 0
         self.errors = 0
         self.latencies: dict[Kind, Counter[int]] = {"read": Counter(), "write": Counter()}
 
     def latency_ms(self, kind: Kind, share: float) -> float | None:
-        """Return a percentile of the latencies; None if there are none."""
         return percentile(self.latencies[kind], share)
 
 
@@ -43,7 +33,6 @@ class Traffic:
     """The requests of the latest seconds."""
 
     def __init__(self, window_s: int) -> None:
-        """Keep `window_s` seconds."""
         self._window_s = window_s
         self._slots: OrderedDict[int, Slot] = OrderedDict()
 
@@ -60,7 +49,6 @@ class Traffic:
             slot.latencies[kind][_bucket(seconds)] += 1
 
     def of(self, second: int) -> Slot:
-        """Return what was answered in a second."""
         return self._slots.get(second) or Slot()
 
 
@@ -75,5 +63,4 @@ def percentile(buckets: Counter[int], share: float) -> float | None:
 
 
 def _bucket(seconds: float) -> int:
-    """The number of a latency's bucket."""
     return int(math.log(max(seconds, _SECONDS_MIN) / _SECONDS_MIN) / _GROWTH)

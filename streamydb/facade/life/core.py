@@ -9,17 +9,12 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from streamydb import errors, limits
-from streamydb.facade.life.evidence import Evidence, Passing, ToldResolved, ToldResult
-from streamydb.facade.life.group import Group, group_of
+from streamydb.facade.life.evidence import Evidence, Passing, ResolvedRecord, ResultRecord
+from streamydb.facade.life.group import ConflictGroup, group_of
 from streamydb.kafka.digests import ShardDigests
 from streamydb.records import CONSTRAINTS_KEY, Check, Result, Transaction, decode, keys
 from streamydb.records.expiry import is_over
 from streamydb.records.result import NULL
-
-__all__ = [
-    "Append", "CheckOutcome", "Life", "Met", "MetValue", "Order", "Plan", "Write", "explain",
-    "seen_by",
-]  # fmt: skip
 
 _EARLIER_THAN_CHECKS: Final = frozenset(
     {errors.VALUES_TOO_LARGE, errors.RANGE_TOO_LARGE, errors.INTERNAL}
@@ -55,7 +50,7 @@ Look = Callable[[Sequence[str]], Mapping[str, MetValue] | None]
 """Shows keys right before the transaction; None: that state is not known here."""
 
 
-class Append(msgspec.Struct, kw_only=True):
+class LogAppend(msgspec.Struct, kw_only=True):
     """One record of the log with the transaction's id.
 
     ``executed``: it is the record that was executed. Copies are not, nor is a record that was
@@ -83,16 +78,16 @@ class Order(msgspec.Struct, kw_only=True):
     passed: list[Passing] | None
 
 
-class Plan(msgspec.Struct, kw_only=True):
+class ExplainedPlan(msgspec.Struct, kw_only=True):
     """The plan as feedback has it, and the group that follows from it."""
 
     number: int
     first: int
     last: int
-    group: Group | None
+    group: ConflictGroup | None
 
 
-class Met(msgspec.Struct, kw_only=True):
+class ExplainedKey(msgspec.Struct, kw_only=True):
     """A key that it touches, as it was; ``hidden``: the client may not read it."""
 
     key: str
@@ -116,7 +111,7 @@ class CheckOutcome(msgspec.Struct, kw_only=True):
     hidden: bool = False
 
 
-class Write(msgspec.Struct, kw_only=True):
+class ExplainedWrite(msgspec.Struct, kw_only=True):
     """A change that it made, and where it lies in the changes."""
 
     key: str
@@ -129,76 +124,75 @@ class Write(msgspec.Struct, kw_only=True):
     hidden: bool = False
 
 
-class Life(msgspec.Struct, kw_only=True):
+class TransactionHistory(msgspec.Struct, kw_only=True):
     """The life of a transaction. ``unknown``: part -> why it, or some of it, is not known."""
 
     id: str | None
-    appends: list[Append]
+    appends: list[LogAppend]
     order: Order
     transaction: Raw
-    plan: Plan | None
-    met: list[Met]
+    plan: ExplainedPlan | None
+    met: list[ExplainedKey]
     checks: list[CheckOutcome]
     verdict: Result
-    writes: list[Write]
-    resolved: ToldResolved | None
+    writes: list[ExplainedWrite]
+    resolved: ResolvedRecord | None
     digests: list[ShardDigests]
     unknown: dict[str, str]
 
 
 def explain(
     result: Result, evidence: Evidence, look: Look, may_read: Callable[[str], bool] | None = None
-) -> Life:
-    """Put together what is known of the transaction that has a verdict.
+) -> TransactionHistory:
+    """Put together what is known of the transaction that has a verdict (not that of a repetition).
 
-    Args:
-        result: the verdict; not that of a repetition.
-        evidence: what Kafka has.
-        look: the state right before it.
-        may_read: the group is that by keys of which this is true; None: by all.
+    ``look``: shows the state right before it. ``may_read``: tells which keys may show its group;
+    None: all.
     """
     unknown = dict(evidence.missing)
     record = decode(evidence.raw) if evidence.raw is not None else None
     txn = record if isinstance(record, Transaction) else None
     touched = [] if txn is None else list(keys(txn))
-    seen = _met_by(result, look([*touched, CONSTRAINTS_KEY]))
-    return Life(
+    state = _without_expired(result, look([*touched, CONSTRAINTS_KEY]))
+    return TransactionHistory(
         id=result.id, appends=list(_appends(result, evidence)), order=_order(result, evidence),
         transaction=Raw(evidence.raw) if txn is not None and evidence.raw else NULL,
-        plan=_plan(result, evidence, seen, may_read),
-        met=_met(result, touched, evidence, seen, unknown),
+        plan=_plan(result, evidence, state, may_read),
+        met=_explained_keys(result, touched, evidence, state, unknown),
         checks=[] if txn is None else list(_checks(result, txn)), verdict=result,
         writes=[
-            Write(
-                key=told.key, op=told.change.op, before=told.change.before,
-                after=told.change.after, partition=told.partition, offset=told.offset,
-                written_ms=told.written_ms,
+            ExplainedWrite(
+                key=change.key, op=change.change.op, before=change.change.before,
+                after=change.change.after, partition=change.partition, offset=change.offset,
+                written_ms=change.written_ms,
             )
-            for told in evidence.changes
+            for change in evidence.changes
         ],
         resolved=evidence.resolved, digests=evidence.digests, unknown=unknown,
     )  # fmt: skip
 
 
-def _met_by(result: Result, before: Mapping[str, MetValue] | None) -> Mapping[str, MetValue] | None:
+def _without_expired(
+    result: Result, before: Mapping[str, MetValue] | None
+) -> Mapping[str, MetValue] | None:
     """Leave out what had ended by its time: the removal counts as right before it."""
     if before is None:
         return None
     return {key: met for key, met in before.items() if not is_over(met.value, result.ts_ms)}
 
 
-def _appends(result: Result, evidence: Evidence) -> Iterator[Append]:
+def _appends(result: Result, evidence: Evidence) -> Iterator[LogAppend]:
     """The records with this id, as far as their results are there; each once, in order."""
-    found: dict[tuple[int, int], list[ToldResult]] = {}
-    for told in evidence.results:
-        source = told.result.duplicate or told.result.source
-        found.setdefault((source.partition, source.offset), []).append(told)
+    by_place: dict[tuple[int, int], list[ResultRecord]] = {}
+    for record in evidence.results:
+        source = record.result.duplicate or record.result.source
+        by_place.setdefault((source.partition, source.offset), []).append(record)
     own = result.source.partition, result.source.offset
     executed = result.status != "rejected" and result.code != errors.INTERNAL
-    for (partition, offset), copies in found.items():
+    for (partition, offset), copies in by_place.items():
         first = copies[0].result
         place = first.duplicate or first
-        yield Append(
+        yield LogAppend(
             partition=partition,
             offset=offset,
             seq=place.seq,
@@ -227,65 +221,65 @@ def _order(result: Result, evidence: Evidence) -> Order:
 def _plan(
     result: Result,
     evidence: Evidence,
-    seen: Mapping[str, MetValue] | None,
+    state: Mapping[str, MetValue] | None,
     may_read: Callable[[str], bool] | None,
-) -> Plan | None:
-    """Return the plan, with its conflict group.
-
-    The group depends on whether there were constraints before the plan, which the state tells.
-    """
+) -> ExplainedPlan | None:
     plan = evidence.plan
     if plan is None:
         return None
-    rules = None if seen is None else seen.get(CONSTRAINTS_KEY)
+    rules = None if state is None else state.get(CONSTRAINTS_KEY)
     declared = rules is not None and rules.version < plan.first
     group = None
     if plan.members:
         group = group_of(plan.members, result.seq, declared=declared, may_read=may_read)
-    return Plan(number=plan.number, first=plan.first, last=plan.last, group=group)
+    return ExplainedPlan(number=plan.number, first=plan.first, last=plan.last, group=group)
 
 
-def _met(
+def _explained_keys(
     result: Result,
     touched: Sequence[str],
     evidence: Evidence,
-    seen: Mapping[str, MetValue] | None,
+    state: Mapping[str, MetValue] | None,
     unknown: dict[str, str],
-) -> list[Met]:
+) -> list[ExplainedKey]:
     """The keys that it names, as they were: by a state, else by what its outputs tell."""
     if not touched:
         unknown["met"] = "the record is no transaction, or is not in the log any more"
         return []
-    told = _told(result, evidence)
-    met = []
+    outputs = _values_in_outputs(result, evidence)
+    explained = []
     for key in touched:
-        if seen is not None:
-            value, version = seen.get(key, MetValue(None, 0))
-            met.append(Met(key=key, value=_raw(value), version=version, known="state"))
-        elif key in told:
-            met.append(told[key])
+        if state is not None:
+            value, version = state.get(key, MetValue(None, 0))
+            explained.append(
+                ExplainedKey(key=key, value=_raw(value), version=version, known="state")
+            )
+        elif key in outputs:
+            explained.append(outputs[key])
         else:
-            met.append(Met(key=key, value=NULL, version=None, known="no"))
-    if seen is None:
+            explained.append(ExplainedKey(key=key, value=NULL, version=None, known="no"))
+    if state is None:
         unknown["met"] = (
             "the state right before it is not kept here; some values are told by its outputs (of "
             "a key that had just ended, the value that ended), the others have known: no"
         )
-    return met
+    return explained
 
 
-def _told(result: Result, evidence: Evidence) -> dict[str, Met]:
+def _values_in_outputs(result: Result, evidence: Evidence) -> dict[str, ExplainedKey]:
     """The values that changes and failed checks tell; a change does not tell the version."""
-    found = {
-        each.key: Met(key=each.key, value=each.change.before, version=None, known="changes")
+    values = {
+        each.key: ExplainedKey(
+            key=each.key, value=each.change.before, version=None, known="changes"
+        )
         for each in evidence.changes
     }
     for failed in result.failed:
         if failed.check in ("assert", "check", "update") and failed.truncated is UNSET:
-            found[failed.key] = Met(
+            values[failed.key] = ExplainedKey(
                 key=failed.key, value=failed.value, version=failed.version, known="result"
             )
-    return found
+    return values
 
 
 def _checks(result: Result, txn: Transaction) -> Iterator[CheckOutcome]:
@@ -299,9 +293,9 @@ def _checks(result: Result, txn: Transaction) -> Iterator[CheckOutcome]:
         for index, (key, wanted) in enumerate(txn.asserts.items())
     ]
     rows += [
-        ("check", i, check.key, _wanted(check))
+        ("check", i, check.key, _comparators(check))
         if check.range is UNSET
-        else ("range", i, check.range.shared, _wanted(check))
+        else ("range", i, check.range.shared, _comparators(check))
         for i, check in enumerate(txn.checks)
     ]
     told_last = max((rows.index(row) for row in rows if row[:2] in failed), default=-1)
@@ -312,35 +306,40 @@ def _checks(result: Result, txn: Transaction) -> Iterator[CheckOutcome]:
         yield CheckOutcome(check=kind, index=index, key=key, wanted=wanted, holds=holds)
 
 
-def _wanted(check: Check) -> dict[str, Any]:
-    found = {}
+def _comparators(check: Check) -> dict[str, Any]:
+    comparators = {}
     for name in _COMPARATORS:
         value = getattr(check, name)
         if value is not UNSET:
-            found[name] = _raw(value) if name in ("eq", "ne") else value
-    return found
+            comparators[name] = _raw(value) if name in ("eq", "ne") else value
+    return comparators
 
 
 def _raw(value: bytes | None) -> Raw:
     return NULL if value is None else Raw(value)
 
 
-def seen_by(life: Life, may_read: Callable[[str], bool]) -> Life:
+def visible_history(
+    life: TransactionHistory, may_read: Callable[[str], bool]
+) -> TransactionHistory:
     """Hide what a client may not read: values, what was compared with them, other ids, digests.
 
-    A digest is of the whole state, so that it tells when a guess of a value is right. The verdict
-    is not touched: it is shown as a verdict is (`facade.writes.verdict_body`).
+    A digest is of the whole state, so that it tells when a guess of a value is right.
     """
     if may_read(""):
         return life
     life.digests, hidden = [], False
     life.unknown["digests"] = "they are of the whole state, and the token may not read all of it"
-    parts: list[Met | CheckOutcome | Write] = [*life.met, *life.checks, *life.writes]
+    parts: list[ExplainedKey | CheckOutcome | ExplainedWrite] = [
+        *life.met,
+        *life.checks,
+        *life.writes,
+    ]
     for each in parts:
         if may_read(each.key):
             continue
         each.hidden = hidden = True
-        if isinstance(each, Met):
+        if isinstance(each, ExplainedKey):
             each.value, each.version = NULL, None
         elif isinstance(each, CheckOutcome):
             each.wanted = {}
@@ -357,9 +356,8 @@ def seen_by(life: Life, may_read: Callable[[str], bool]) -> Life:
 
 
 def _names_only(text: bytes, may_read: Callable[[str], bool]) -> bool:
-    """Return True if a transaction names something, and only what a client may read."""
     txn = decode(text)
     if not isinstance(txn, Transaction):
         return False
-    named = [*keys(txn), *(each.shared for each in txn.named_ranges)]
-    return bool(named) and all(map(may_read, named))
+    names = [*keys(txn), *(each.shared for each in txn.named_ranges)]
+    return bool(names) and all(map(may_read, names))

@@ -7,17 +7,15 @@ import msgspec
 from streamydb.kafka.digests import ShardDigests
 from streamydb.records import Change, Result, Transaction
 
-__all__ = ["Evidence", "Member", "Passing", "ToldChange", "ToldPlan", "ToldResolved", "ToldResult"]
 
-
-class ToldResult(msgspec.Struct):
+class ResultRecord(msgspec.Struct):
     """A record of the results with the transaction's id; ``written_ms``: by Kafka's clock."""
 
     result: Result
     written_ms: int
 
 
-class ToldChange(msgspec.Struct):
+class ChangeRecord(msgspec.Struct):
     """A record of the changes, and where it lies."""
 
     key: str
@@ -27,7 +25,7 @@ class ToldChange(msgspec.Struct):
     written_ms: int
 
 
-class ToldResolved(msgspec.Struct):
+class ResolvedRecord(msgspec.Struct):
     """Everything up to ``seq`` was written, said in every partition by ``written_ms``."""
 
     seq: int
@@ -42,21 +40,21 @@ class Passing(msgspec.Struct):
     append_ms: int
 
 
-class Member(msgspec.Struct):
+class PlanMember(msgspec.Struct):
     """A transaction of the same plan; ``txn`` is None if its record is no transaction."""
 
     seq: int
     txn: Transaction | None
 
 
-class ToldPlan(msgspec.Struct):
+class FeedbackPlan(msgspec.Struct):
     """The plan that a pipeline's feedback names; ``members``: empty if they were not looked at."""
 
     number: int
     first: int
     last: int
     life: str
-    members: list[Member] = []
+    members: list[PlanMember] = []
 
 
 class Evidence(msgspec.Struct, kw_only=True):
@@ -80,12 +78,12 @@ class Evidence(msgspec.Struct, kw_only=True):
     raw: bytes | None = None
     append_ms: int | None = None
     partitions: int | None = None
-    results: list[ToldResult] = []
+    results: list[ResultRecord] = []
     since_ms: int | None = None
     complete: bool = False
     passed: list[Passing] | None = None
-    plan: ToldPlan | None = None
-    changes: list[ToldChange] = []
-    resolved: ToldResolved | None = None
+    plan: FeedbackPlan | None = None
+    changes: list[ChangeRecord] = []
+    resolved: ResolvedRecord | None = None
     digests: list[ShardDigests] = []
     missing: dict[str, str] = {}

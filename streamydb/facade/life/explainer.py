@@ -9,15 +9,13 @@ from typing import Final
 from streamydb.errors import StreamyError
 from streamydb.facade.about import About
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.life.core import Life, MetValue, explain
+from streamydb.facade.life.core import MetValue, TransactionHistory, explain
 from streamydb.facade.life.evidence import Evidence
 from streamydb.facade.ports import ReadModel
 from streamydb.facade.reads import in_thread
 from streamydb.facade.settings import FacadeSettings
 from streamydb.records import Result
 from streamydb.records.expiry import ending
-
-__all__ = ["Explainer"]
 
 _NO_KAFKA: Final = dict.fromkeys(
     ("appends", "transaction", "plan", "writes", "resolved", "digests"),
@@ -29,7 +27,6 @@ class Explainer:
     """Finds the lives of transactions."""
 
     def __init__(self, model: ReadModel, settings: FacadeSettings, about: About) -> None:
-        """Search in what `about` knows of Kafka, and in `model`."""
         self._model = model
         self._about = about
         self._searches = Limiter(
@@ -39,21 +36,16 @@ class Explainer:
 
     async def life(
         self, result: Result, client: str, may_read: Callable[[str], bool] | None
-    ) -> Life:
-        """Return the life of the transaction with a result.
+    ) -> TransactionHistory:
+        """Return the life of the transaction with a result, its own and not that of a repetition.
 
-        Args:
-            result: its own, not the one of a repetition.
-            client: the name by which the asker is counted.
-            may_read: tells whether the asker may read a key; None: all keys.
-
-        Raises:
-            ProblemError: too-many-requests, overloaded.
+        ``client``: the name by which the asker is counted. ``may_read``: as for `explain`.
+        Raises ProblemError: too-many-requests, overloaded.
         """
         with self._searches.enter(client):
             return await in_thread(self._life, result, may_read, of=self._threads)
 
-    def _life(self, result: Result, may_read: Callable[[str], bool] | None) -> Life:
+    def _life(self, result: Result, may_read: Callable[[str], bool] | None) -> TransactionHistory:
         find = self._about.evidence
         evidence = Evidence(missing=_NO_KAFKA) if find is None else find(result)
 
@@ -71,10 +63,10 @@ class Explainer:
             return None
         try:
             with model.snapshot(seq - 1) as snapshot:
-                found = zip(keys, snapshot.get_many(keys), strict=True)
+                pairs = zip(keys, snapshot.get_many(keys), strict=True)
                 return {
                     key: MetValue(ending(entry.value, entry.expires_ms), entry.version)
-                    for key, entry in found if entry is not None
+                    for key, entry in pairs if entry is not None
                 }  # fmt: skip
         except StreamyError:  # it was collected meanwhile
             return None

@@ -18,10 +18,8 @@ from typing import TypeAlias
 import msgspec
 from msgspec import UNSET
 
-from streamydb.facade.life.evidence import Member
+from streamydb.facade.life.evidence import PlanMember
 from streamydb.records import CONSTRAINTS_KEY, Transaction, keys
-
-__all__ = ["KEYS_SHOWN", "MEMBERS_SHOWN", "Group", "GroupMember", "group_of"]
 
 MEMBERS_SHOWN = 100
 KEYS_SHOWN = 100
@@ -43,7 +41,7 @@ class GroupMember(msgspec.Struct):
     more: bool = False
 
 
-class Group(msgspec.Struct):
+class ConflictGroup(msgspec.Struct):
     """A conflict group.
 
     Attributes:
@@ -60,78 +58,71 @@ class Group(msgspec.Struct):
 
 
 def group_of(
-    members: Sequence[Member],
+    members: Sequence[PlanMember],
     seq: int,
     *,
     declared: bool = False,
     may_read: Callable[[str], bool] | None = None,
-) -> Group:
-    """The group of the transaction at a seq.
+) -> ConflictGroup:
+    """Return the group of the transaction at a seq in its plan, whose members are in order.
 
-    Args:
-        members: its whole plan, in order.
-        seq: the transaction.
-        declared: there were constraints before the plan. What writes after the first declaration
-            reads the constraints, too.
-        may_read: only keys of which this is true connect transactions; None: all.
+    ``declared``: there were constraints before the plan; what writes after the first declaration
+    reads them too. ``may_read``: only these keys connect transactions; None: all.
     """
     plan = _Plan(members, declared=declared, may_read=may_read)
     own = next(i for i, each in enumerate(members) if each.seq == seq)
     root = plan.joined.root(own)
     others = [i for i in range(len(members)) if i != own and plan.joined.root(i) == root]
     near = sorted(others, key=lambda i: abs(members[i].seq - seq))[:MEMBERS_SHOWN]
-    shown = [plan.shown(i, own) for i in sorted(near)]
+    members_shown = [plan.shown(i, own) for i in sorted(near)]
     before = sum(i < own for i in others)
-    return Group(len(others) + 1, before, len(others) - before, shown)
+    return ConflictGroup(len(others) + 1, before, len(others) - before, members_shown)
 
 
-class _Joined:
+class _DisjointSets:
     """Disjoint sets of numbers; the smallest of a set stands for it."""
 
     def __init__(self, count: int) -> None:
         self._parent = list(range(count))
 
     def root(self, one: int) -> int:
-        """Return the number that stands for the set of another."""
         parent = self._parent
         while parent[one] != one:
             parent[one] = one = parent[parent[one]]
         return one
 
     def join(self, one: int, other: int) -> None:
-        """Make one set of two."""
         first, second = self.root(one), self.root(other)
         self._parent[max(first, second)] = min(first, second)
 
 
 class _Plan:
-    """A plan: which of the written keys its transactions touch, and which of these are joined.
-
-    Attributes:
-        joined: of the transactions, by their place; then of the written keys.
-    """
+    """The written keys that the transactions of a plan touch, and the sets of both."""
 
     def __init__(
-        self, members: Sequence[Member], *, declared: bool, may_read: Callable[[str], bool] | None
+        self,
+        members: Sequence[PlanMember],
+        *,
+        declared: bool,
+        may_read: Callable[[str], bool] | None,
     ) -> None:
         self._members = members
-        named = list(_named(members, declared=declared, may_read=may_read))
+        named = list(_named_keys(members, declared=declared, may_read=may_read))
         written = {key for each in named for key, writes in each.items() if writes}
         self._keys = sorted(key.encode() for key in written)
         numbers = {key.decode(): number for number, key in enumerate(self._keys)}
         self._spans = [
-            _merged([*_points(each, numbers), *self._ranges(member.txn)])
+            _merge_spans([*_key_spans(each, numbers), *self._ranges(member.txn)])
             for each, member in zip(named, members, strict=True)
         ]
-        self.joined = _Joined(len(members) + len(self._keys))
+        self.joined = _DisjointSets(len(members) + len(self._keys))
         self._join_ids()
         self._join_keys()
 
     def shown(self, number: int, own: int) -> GroupMember:
-        """Return a member with the keys that it has in common with another."""
         member = self._members[number]
         common: list[str] = []
-        for first, end in _common(self._spans[own], self._spans[number]):
+        for first, end in _common_spans(self._spans[own], self._spans[number]):
             left = KEYS_SHOWN + 1 - len(common)
             common += [key.decode() for key in self._keys[first : min(end, first + left)]]
             if len(common) > KEYS_SHOWN:
@@ -140,7 +131,6 @@ class _Plan:
         return GroupMember(member.seq, name, common[:KEYS_SHOWN], len(common) > KEYS_SHOWN)
 
     def _ranges(self, txn: Transaction | None) -> Iterator[_Span]:
-        """Yield the written keys in a transaction's ranges."""
         for start, end in () if txn is None else txn.ranges:
             first, last = bisect_left(self._keys, start), bisect_left(self._keys, end)
             if first < last:
@@ -158,7 +148,7 @@ class _Plan:
         ``reached``: the sets of keys that are joined so far lie side by side, so from any key a
         later one that is not joined with it is found without passing those between.
         """
-        base, reached = len(self._members), _Reached(len(self._keys))
+        base, reached = len(self._members), _Chains(len(self._keys))
         for place, spans in enumerate(self._spans):
             for first, end in spans:
                 self.joined.join(place, base + first)
@@ -166,7 +156,7 @@ class _Plan:
                     self.joined.join(base + key, base + key + 1)
 
 
-class _Reached:
+class _Chains:
     """Numbers of which some are joined with the next one."""
 
     def __init__(self, count: int) -> None:
@@ -181,46 +171,43 @@ class _Reached:
             at = self._last_of(at)
 
     def _last_of(self, one: int) -> int:
-        """Return the last number that one is joined with."""
         last = self._last
         while last[one] != one:
             last[one] = one = last[last[one]]
         return one
 
 
-def _named(
-    members: Sequence[Member], *, declared: bool, may_read: Callable[[str], bool] | None
+def _named_keys(
+    members: Sequence[PlanMember], *, declared: bool, may_read: Callable[[str], bool] | None
 ) -> Iterator[dict[str, bool]]:
     """Yield the keys that each transaction names, and whether it writes them."""
     declarers = (m.seq for m in members if m.txn is not None and m.txn.constrain is not UNSET)
     since = 0 if declared else next(declarers, members[-1].seq)
     for each in members:
-        found = {} if each.txn is None else dict(keys(each.txn))
-        if each.seq > since and any(found.values()):
-            found.setdefault(CONSTRAINTS_KEY, False)
-        yield found if may_read is None else {k: w for k, w in found.items() if may_read(k)}
+        names = {} if each.txn is None else dict(keys(each.txn))
+        if each.seq > since and any(names.values()):
+            names.setdefault(CONSTRAINTS_KEY, False)
+        yield names if may_read is None else {k: w for k, w in names.items() if may_read(k)}
 
 
-def _points(named: dict[str, bool], numbers: dict[str, int]) -> Iterator[_Span]:
-    """Yield those of some keys that are written."""
+def _key_spans(named: dict[str, bool], numbers: dict[str, int]) -> Iterator[_Span]:
     for key in named:
         if key in numbers:
             yield numbers[key], numbers[key] + 1
 
 
-def _merged(spans: list[_Span]) -> list[_Span]:
+def _merge_spans(spans: list[_Span]) -> list[_Span]:
     """Return the same numbers in order, in spans that do not overlap."""
-    found: list[_Span] = []
+    merged: list[_Span] = []
     for first, end in sorted(spans):
-        if found and first <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
+        if merged and first <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
-            found.append((first, end))
-    return found
+            merged.append((first, end))
+    return merged
 
 
-def _common(ones: Sequence[_Span], others: Sequence[_Span]) -> Iterator[_Span]:
-    """Yield what is in both, in order."""
+def _common_spans(ones: Sequence[_Span], others: Sequence[_Span]) -> Iterator[_Span]:
     i = j = 0
     while i < len(ones) and j < len(others):
         first, end = max(ones[i][0], others[j][0]), min(ones[i][1], others[j][1])

@@ -10,16 +10,17 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
+from streamydb import records
 from streamydb.columns.messages import Feedback, plan_of
 from streamydb.errors import RecordError
 from streamydb.facade.life.evidence import (
+    ChangeRecord,
     Evidence,
-    Member,
+    FeedbackPlan,
     Passing,
-    ToldChange,
-    ToldPlan,
-    ToldResolved,
-    ToldResult,
+    PlanMember,
+    ResolvedRecord,
+    ResultRecord,
 )
 from streamydb.facade.ports import LogPosition
 from streamydb.kafka.clients import FOLLOWING, reader
@@ -27,22 +28,7 @@ from streamydb.kafka.digests import beside
 from streamydb.kafka.errors import KafkaException, KafkaUnavailableError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.receiving import SpanReader, offsets_at, spans
-from streamydb.records import (
-    Change,
-    ChangeName,
-    Resolved,
-    Result,
-    Transaction,
-    change_name,
-    decode,
-    decode_change,
-    decode_marker,
-    decode_result,
-    is_strange_change,
-)
 from streamydb.records.expiry import is_removal
-
-__all__ = ["APPENDS_SHOWN_MAX", "PLAN_BYTES_SHOWN_MAX", "PLAN_SHOWN_MAX", "collect"]
 
 PLAN_SHOWN_MAX: Final = 20_000
 """Transactions of a plan that are looked at; a group of a larger plan is not told."""
@@ -61,16 +47,10 @@ _DIGESTS: Final = 64
 _LATE: Final = "it was not found within the time for looking"
 
 
-def collect(connection: Mapping[str, str], database: str, result: Result) -> Evidence:
-    """Find what the topics have of a transaction.
+def collect(connection: Mapping[str, str], database: str, result: records.Result) -> Evidence:
+    """Find what the topics have of a transaction with a verdict (not that of a repetition).
 
-    Args:
-        connection: settings of confluent-kafka.
-        database: its name.
-        result: the transaction's verdict, not that of a repetition.
-
-    Returns:
-        What was found; a topic that cannot be read is named in its ``missing``.
+    A topic that cannot be read is named in ``missing``.
     """
     search = _Search(connection, database, result)
     looks = {
@@ -90,9 +70,9 @@ def collect(connection: Mapping[str, str], database: str, result: Result) -> Evi
 
 
 class _Search:
-    """One search."""
-
-    def __init__(self, connection: Mapping[str, str], database: str, result: Result) -> None:
+    def __init__(
+        self, connection: Mapping[str, str], database: str, result: records.Result
+    ) -> None:
         self._consumer: Any = reader(connection, FOLLOWING, eof=True)
         self._names = TopicNames(database)
         self._result = result
@@ -101,11 +81,9 @@ class _Search:
         self.found = Evidence(missing={}, results=[], changes=[], digests=[])
 
     def close(self) -> None:
-        """Let go of the connection."""
         self._consumer.close()
 
     def missing(self, part: str, why: str = _LATE) -> None:
-        """Say why a part is not known."""
         self.found.missing[part] = why
 
     def _read(self, topic: str, places: Mapping[int, tuple[int, int]]) -> Iterator[Any]:
@@ -125,12 +103,12 @@ class _Search:
 
     def look_for_results(self) -> None:
         """Find every result with the id, and where the transactions near it lie."""
-        seq, found = self._result.seq, self.found
-        found.since_ms = self._result.ts_ms - _BEFORE_MS
+        seq, evidence = self._result.seq, self.found
+        evidence.since_ms = self._result.ts_ms - _BEFORE_MS
         name = (self._result.id or "").encode()
-        for message in self._since(self._names.results, found.since_ms):
+        for message in self._since(self._names.results, evidence.since_ms):
             try:
-                result = decode_result(message.value() or b"")
+                result = records.decode_result(message.value() or b"")
             except RecordError as fault:
                 if message.key() == name:
                     self.missing("appends", f"a result with its id cannot be read: {fault}")
@@ -140,14 +118,14 @@ class _Search:
             if abs(place.seq - seq) < PLAN_SHOWN_MAX:
                 self._near[place.seq] = LogPosition(source.partition, source.offset)
             if message.key() == name and result.id == self._result.id:
-                if len(found.results) < APPENDS_SHOWN_MAX:
-                    found.results.append(ToldResult(_place_of(result), message.timestamp()[1]))
+                if len(evidence.results) < APPENDS_SHOWN_MAX:
+                    evidence.results.append(ResultRecord(_place_of(result), message.timestamp()[1]))
                 else:
                     self.missing("appends", f"only the first {APPENDS_SHOWN_MAX} are shown")
-        found.complete = not self._late
+        evidence.complete = not self._late
         if self._late:
             self.missing("appends", "there are too many results since to look at all of them")
-        elif not (found.results or "appends" in found.missing):
+        elif not (evidence.results or "appends" in evidence.missing):
             self.missing("appends", "its results were deleted since")
 
     @property
@@ -182,7 +160,7 @@ class _Search:
         passed: dict[int, Passing] = {}
         for message in self._read(topic, places):
             number, stamp = message.partition(), message.timestamp()[1]
-            marker = decode_marker(message.value())
+            marker = records.decode_marker(message.value())
             beyond = stamp if marker is None else max(stamp, marker.marker)
             if beyond > time_ms and number not in passed:
                 passed[number] = Passing(number, message.offset(), stamp)
@@ -194,33 +172,35 @@ class _Search:
     def look_for_changes(self) -> None:
         """Find what it wrote, and when everything up to it was written."""
         seq, topic = self._result.seq, self._names.changes
-        resolved: dict[int, ToldResolved] = {}
-        seen: set[ChangeName] = set()
+        resolved: dict[int, ResolvedRecord] = {}
+        seen: set[records.ChangeName] = set()
         unread = ""
         partitions = len(spans(self._consumer, topic))
         for message in self._since(topic, self._written_ms - _BEFORE_MS):
             change, value = None, message.value()
             try:
-                change = None if value is None else decode_change(value)
+                change = None if value is None else records.decode_change(value)
             except RecordError as fault:
-                if not is_strange_change(value or b""):
+                if not records.is_strange_change(value or b""):
                     unread = f"some changes cannot be read: {fault}"
             number, stamp = message.partition(), message.timestamp()[1]
-            if isinstance(change, Resolved) and change.resolved >= seq:
-                resolved.setdefault(number, ToldResolved(change.resolved, stamp))
-            elif isinstance(change, Change) and change.source.seq == seq:
-                name = change_name(message.key(), change)
+            if isinstance(change, records.Resolved) and change.resolved >= seq:
+                resolved.setdefault(number, ResolvedRecord(change.resolved, stamp))
+            elif isinstance(change, records.Change) and change.source.seq == seq:
+                name = records.change_name(message.key(), change)
                 if name not in seen and not is_removal(name.number):
                     seen.add(name)
-                    told = ToldChange(name.key.decode(), change, number, message.offset(), stamp)
-                    self.found.changes.append(told)
+                    record = ChangeRecord(
+                        name.key.decode(), change, number, message.offset(), stamp
+                    )
+                    self.found.changes.append(record)
             if len(resolved) == partitions:
                 break
         if unread:
             self.missing("writes", unread)
-        self.found.changes.sort(key=lambda told: told.change.transaction.total_order)
+        self.found.changes.sort(key=lambda record: record.change.transaction.total_order)
         if len(resolved) == partitions:
-            last = max(resolved.values(), key=lambda told: told.written_ms)
+            last = max(resolved.values(), key=lambda record: record.written_ms)
             self.found.resolved = last
         else:
             self.missing("resolved")
@@ -243,15 +223,15 @@ class _Search:
                 "was read, and grouping=single has no plans",
             )  # fmt: skip
             return
-        self.found.plan = ToldPlan(plan.number, plan.first, plan.last, plan.life)
+        self.found.plan = FeedbackPlan(plan.number, plan.first, plan.last, plan.life)
         self._look_for_members(self.found.plan)
 
-    def _look_for_members(self, plan: ToldPlan) -> None:
-        wanted = range(plan.first, plan.last + 1)
-        if any(seq not in self._near for seq in wanted):
+    def _look_for_members(self, plan: FeedbackPlan) -> None:
+        seqs = range(plan.first, plan.last + 1)
+        if any(seq not in self._near for seq in seqs):
             self.missing("group", "the results of its plan are too many, or not there any more")
             return
-        at = {self._near[seq]: seq for seq in wanted}
+        at = {self._near[seq]: seq for seq in seqs}
         places: dict[int, tuple[int, int]] = {}
         for partition, offset in at:
             low, high = places.get(partition, (offset, offset + 1))
@@ -262,13 +242,15 @@ class _Search:
             if seq is not None:
                 left -= len(message.value() or b"")
                 if left < 0:
-                    most = PLAN_BYTES_SHOWN_MAX
-                    self.missing("group", f"the records of its plan have more than {most} bytes")
+                    bytes_max = PLAN_BYTES_SHOWN_MAX
+                    self.missing(
+                        "group", f"the records of its plan have more than {bytes_max} bytes"
+                    )
                     return
-                record = decode(message.value())
-                txn = record if isinstance(record, Transaction) else None
-                members.append(Member(seq, txn))
-        if len(members) == len(wanted):
+                record = records.decode(message.value())
+                txn = record if isinstance(record, records.Transaction) else None
+                members.append(PlanMember(seq, txn))
+        if len(members) == len(seqs):
             plan.members = sorted(members, key=lambda member: member.seq)
         else:
             self.missing("group", "some records of its plan are not in the log any more")
@@ -286,7 +268,7 @@ class _Search:
             self.missing("digests", "no digest of a state after it has been told yet")
 
 
-def _place_of(result: Result) -> Result:
+def _place_of(result: records.Result) -> records.Result:
     """Return a result without what it tells of keys: repetitions of an id may be many."""
     return msgspec.structs.replace(
         result, reads={}, failed=[], ranges=UNSET, returned=UNSET, reason=UNSET

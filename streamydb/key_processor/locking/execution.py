@@ -23,7 +23,7 @@ from streamydb.key_processor.locking.ranges import looked, see_of
 from streamydb.procedures.follow_ups import NO_OUTPUTS, Outputs
 from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.procedures.view import Stamp
-from streamydb.records.begins import EXPIRY_IN_CALLS, VALUES_BOUNDED, WORK_CHARGED, Begins
+from streamydb.records.begins import VALUES_BOUNDED, Begins
 from streamydb.records.change import CONNECTOR
 from streamydb.records.expiry import removal_number
 from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Rulings, require_unread
@@ -159,10 +159,7 @@ def _executed(
         see = see_of(gathered, txn)
         at = payload.part, payload.off
         ranges, bounded = begins.ranges_anywhere(*at), begins.holds(VALUES_BOUNDED, *at)
-        expires, weighs = (begins.holds(rule, *at) for rule in (EXPIRY_IN_CALLS, WORK_CHARGED))
-        calls = interpreter.ExecutionContext(
-            modules, place, constrained, see, ranges, expires, weighs
-        )
+        calls = interpreter.ExecutionContext(modules, place, constrained, see, ranges)
         if bounded and _met(gathered) > limits.TRANSACTION_VALUES_BYTES_MAX:
             verdict = interpreter.too_large(txn, look)
         else:

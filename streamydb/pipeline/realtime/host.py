@@ -41,7 +41,7 @@ from streamydb.procedures.modules import Modules
 from streamydb.records.rulings import Rulings, UnruledFaults
 from streamydb.txn_processor.outputs import FOLLOW_UPS, Records
 
-__all__ = ["GearLeft", "RealTimeHost"]
+__all__ = ["GearLeft", "RealTimeHost", "rest_s"]
 
 log = logging.getLogger("streamydb.realtime")
 
@@ -200,13 +200,8 @@ class _Worker:
             self._rebase(shard)
 
     def _rest(self) -> None:
-        """Wait as long as the last group took, so that the next one is larger.
-
-        A group costs Spark, Kafka and this process as much as many records do, so many small ones
-        delay each other. A record that comes alone does not wait.
-        """
-        took_s, since_s = self._ended_s - self._begun_s, time.monotonic() - self._ended_s
-        time.sleep(max(0.0, min(_REST_S_MAX, took_s) - since_s))
+        """Rest after a group, see `rest_s`."""
+        time.sleep(rest_s(self._ended_s - self._begun_s, time.monotonic() - self._ended_s))
 
     def _given(self, shard: RealTimeShard, group: Group) -> Iterator[pa.RecordBatch]:
         """Give the outputs of a group to Spark, then tell the driver."""
@@ -239,6 +234,20 @@ class _Worker:
             return
         if not shard.is_newer(opened) or not shard.rebase(opened):
             opened.values.close()
+
+
+def rest_s(group_s: float, since_s: float) -> float:
+    """Return for how many seconds to rest after a group, so that the next one is larger.
+
+    A group costs Spark, Kafka and the worker as much as many records do, so many small ones delay
+    each other. So the worker rests as long as the group took, some milliseconds at most. A record
+    that comes alone does not wait.
+
+    Args:
+        group_s: how long the group took.
+        since_s: how long ago it ended.
+    """
+    return max(0.0, min(_REST_S_MAX, group_s) - since_s)
 
 
 def _records(columns: LogColumns) -> list[TailRecord]:

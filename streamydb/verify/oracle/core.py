@@ -11,7 +11,7 @@ checks and enforced constraints it has its own (`order`, `steps`, `constraints.j
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import UNSET
@@ -42,14 +42,7 @@ from streamydb.records import (
     keys,
     module_key,
 )
-from streamydb.records.begins import (
-    CONSTRAINTS_ANYWHERE,
-    EXPIRY,
-    EXPIRY_IN_CALLS,
-    RANGES,
-    VALUES_BOUNDED,
-    WORK_CHARGED,
-)
+from streamydb.records.begins import CONSTRAINTS_ANYWHERE, EXPIRY, RANGES, VALUES_BOUNDED
 from streamydb.records.ranges import Bounds
 from streamydb.records.result import NULL
 from streamydb.records.rulings import NO_RULINGS, Fault, Rulings
@@ -346,9 +339,7 @@ class Oracle:
             code, reason = errors.UNKNOWN_PROCEDURE, call.procedure
             return place.result(txn.id, "aborted", code=code, reason=reason), {}
         order = CallPlace(place.seq, place.ts_ms, txn.id)
-        at = place.source
-        begun = self.rulings.begins.rules(at.partition, at.offset)
-        host = _CallHost(call, self.state, self._ranges, place.ts_ms, begun)
+        host = _CallHost(call, self.state, self._ranges, place.ts_ms)
         batch = None if call.batch is UNSET else call.batch
         called = call_procedure(module, call.name, call.args, host, order, batch)
         if called.code is not None:
@@ -411,20 +402,9 @@ class _CallHost(Declared):
     """The view of a procedure: the state before the transaction, and the oracle's own updates."""
 
     def __init__(
-        self,
-        call: Call,
-        state: Mapping[str, tuple[bytes, int]],
-        ranges: OracleRanges,
-        ts_ms: int,
-        begun: Collection[str],
+        self, call: Call, state: Mapping[str, tuple[bytes, int]], ranges: OracleRanges, ts_ms: int
     ) -> None:
-        super().__init__(
-            call.keys,
-            call.reads,
-            call.ranges,
-            expires=EXPIRY_IN_CALLS in begun,
-            weighs=WORK_CHARGED in begun,
-        )
+        super().__init__(call.keys, call.reads, call.ranges)
         self.state = state
         self.ranges = ranges
         self.named = {each.bounds(): each for each in call.ranges}

@@ -10,6 +10,7 @@ import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import msgspec
@@ -264,13 +265,17 @@ def test_pipelines_that_follow_need_the_log_and_gears_do_not(seed: int) -> None:
     leader = ""
     for number in range(dice.randint(1, 40)):
         sender = dice.choice([*names, *gears])
-        who = {"log": "log", "pipeline": sender, "name": names.get(sender, "real-time")}
+        who: dict[str, Any] = {
+            "log": "log",
+            "pipeline": sender,
+            "name": names.get(sender, "real-time"),
+        }
         kind = dice.randrange(3)
         if kind == 0:
             messages.append(LeaderClaim(epoch=number + 1, **who))
             leader = sender
             continue
-        fields = {"epoch": number, "resolved": dice.randint(0, 99)}
+        fields: dict[str, Any] = {"epoch": number, "resolved": dice.randint(0, 99)}
         if kind == 1:
             messages.append(Beat(read=1, **fields, **who))
         else:

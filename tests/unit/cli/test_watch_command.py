@@ -9,7 +9,7 @@ import pytest
 
 from streamydb.cli.common import Failure
 from streamydb.cli.watch import Chosen, WatchTarget, _chosen
-from streamydb.facade.feed_filter import wanted_of
+from streamydb.facade.feed import change_filter
 from tests.support.strange import STRANGE
 
 CHANGES = [
@@ -104,7 +104,11 @@ def test_what_makes_no_sense_is_an_error_of_usage(
 def test_what_something_else_has_written_has_no_seq_and_no_value() -> None:
     for value in STRANGE[1:]:
         message: Any = Message(b"a", value)
-        assert Chosen(wanted_of("", None, None, None, None), None).takes(message, resolved=False)
-        assert not Chosen(wanted_of("", None, None, None, None), 0).takes(message, resolved=True)
-        valued = wanted_of("", None, None, None, '{"exists": false}')
+        assert Chosen(change_filter("", None, None, None, None), None).takes(
+            message, resolved=False
+        )
+        assert not Chosen(change_filter("", None, None, None, None), 0).takes(
+            message, resolved=True
+        )
+        valued = change_filter("", None, None, None, '{"exists": false}')
         assert not Chosen(valued, None).takes(message, resolved=True)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from streamydb.cli import app
 from streamydb.procedures.folder import file_name
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "0.1.0"
+GOLDEN = Path(__file__).parents[2] / "golden" / "0.2.0"
 RULE = '{"name": "small", "prefix": "", "type": "number", "max": 0}'
 
 

@@ -21,7 +21,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamydb import connect, connect_async
-from streamydb.client import ClientConfigurationError, ClientError, environment
+from streamydb.client import ClientConfigurationError, ClientError, connections
 from streamydb.errors import ConfigurationError
 from streamydb_layers.tables import dbapi
 from tests.support.served import Served, serving
@@ -162,7 +162,7 @@ def test_no_proxy_says_for_whom_there_is_none(
     passed: str, url: str, proxied: bool,  # noqa: FBT001 - of the table
 ) -> None:  # fmt: skip
     with variables({"ALL_PROXY": "proxy.example:3128", "NO_PROXY": passed}):
-        found = environment.proxy_of(httpx.URL(url))
+        found = connections.proxy_of(httpx.URL(url))
     assert (found is not None) == proxied
     assert found is None or str(found.url) == "http://proxy.example:3128"
 
@@ -182,12 +182,12 @@ def test_the_proxy_is_that_of_the_scheme(
     given: dict[str, str], url: str, proxy: str | None
 ) -> None:
     with variables(given):
-        found = environment.proxy_of(httpx.URL(url))
+        found = connections.proxy_of(httpx.URL(url))
     assert (None if found is None else str(found.url)) == proxy
 
 
 def test_a_socks_proxy_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "find_spec", lambda _: None)
+    monkeypatch.setattr(connections, "find_spec", lambda _: None)
     with (
         variables({"ALL_PROXY": "socks5://h:1080"}),
         pytest.raises(ClientConfigurationError, match=r"ALL_PROXY names a SOCKS .*httpx\[socks\]"),
@@ -252,16 +252,16 @@ def test_whom_to_trust(tmp_path: Path) -> None:
     ours = Path(certifi.where()).read_bytes()
     (tmp_path / "one.pem").write_bytes(ours[: ours.index(b"-----END CERTIFICATE-----") + 26])
     with variables({"SSL_CERT_FILE": str(tmp_path / "one.pem")}):
-        found = environment.trusted()
+        found = connections.trusted()
     assert isinstance(found, ssl.SSLContext)
     assert found.cert_store_stats()["x509_ca"] == 1
     with variables({"SSL_CERT_DIR": f"/no/such:{tmp_path}"}):
-        assert isinstance(environment.trusted(), ssl.SSLContext)
+        assert isinstance(connections.trusted(), ssl.SSLContext)
     with variables({}):
-        assert environment.trusted() is None
+        assert connections.trusted() is None
     log = tmp_path / "keys"
     with variables({"SSLKEYLOGFILE": str(log)}):
-        assert environment.trusted() is None
+        assert connections.trusted() is None
         assert log.exists()
 
 

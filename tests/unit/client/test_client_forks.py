@@ -26,8 +26,8 @@ from streamydb.client import (
     connector,
 )
 from streamydb.client.forks import AsyncOwned, Kept, Owned
-from streamydb.client.generation import Generation
 from streamydb.client.portal import BlockingTransport
+from streamydb.client.session import Generation
 from streamydb.client.transactions import Builder
 from streamydb.constraints.locks import is_attempt
 from streamydb.records import decode_result

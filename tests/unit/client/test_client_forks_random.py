@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamydb.client import ConnectionLostError
-from streamydb.client.awaiting.owned import AsyncOwnedTransport
-from streamydb.client.blocking.owned import OwnedTransport
+from streamydb.client.awaiting.transports import AsyncOwnedTransport
+from streamydb.client.blocking.transports import OwnedTransport
 from streamydb.client.forks import AsyncOwned, Kept, Owned
 from streamydb.client.requests import Open, Selection
 

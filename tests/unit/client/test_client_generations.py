@@ -10,9 +10,8 @@ from typing import Any, Final
 import pytest
 
 from streamydb.client import Client, OtherGenerationError
-from streamydb.client.generation import Generation
 from streamydb.client.portal import BlockingTransport
-from streamydb.client.session import Options, Session
+from streamydb.client.session import Generation, Options, Session
 from streamydb.facade.direct import DirectTransport
 from streamydb.testing import MemoryHost
 from streamydb.testing.memory_feed import MemoryChanges

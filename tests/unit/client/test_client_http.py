@@ -30,13 +30,12 @@ from streamydb.client import (
     connect,
     connect_async,
 )
-from streamydb.client.aborts import ABORTS
 from streamydb.client.awaiting.http import AsyncHttpTransport
 from streamydb.client.blocking.http import HttpTransport
 from streamydb.client.connections import HttpOptions
 from streamydb.client.errors import KINDS
-from streamydb.client.http import encode, encode_open
-from streamydb.client.problems import refusal
+from streamydb.client.http import EventParser, encode, encode_open
+from streamydb.client.problems import ABORTS, refusal
 from streamydb.client.requests import (
     Alive,
     Ask,
@@ -49,10 +48,9 @@ from streamydb.client.requests import (
     Send,
 )
 from streamydb.client.session import Session
-from streamydb.client.sse import EventParser
 from streamydb.errors import ABORTED_CODES, REJECTED_CODES, ConfigurationError, StreamyError
 from streamydb.facade import FacadeSettings, load_tokens
-from streamydb.facade.kafka_url import kafka_parts
+from streamydb.facade.direct import kafka_parts
 from streamydb.facade.payloads import refuse_code
 from streamydb.facade.problems import ProblemError, problem_body
 from streamydb.read_model import ReadModel

@@ -18,11 +18,18 @@ from streamydb.client import (
     QueryInvalidError,
     SqlResult,
 )
-from streamydb.client.aborts import CheckFailedError
 from streamydb.client.errors import ConnectionLostError
-from streamydb.client.requests import Freshness, Pause, Request, SqlAnswer, SqlStatements
+from streamydb.client.problems import CheckFailedError
+from streamydb.client.requests import (
+    Freshness,
+    Pause,
+    Request,
+    SqlAnswer,
+    SqlStatements,
+    StatementAnswer,
+)
 from streamydb.client.session import Session
-from streamydb.client.statements import execute_sql, prepared
+from streamydb.client.statements import execute_sql, prepare_statements
 from streamydb.facade import FacadeSettings
 from streamydb.testing.clients import MemoryHost
 
@@ -111,7 +118,9 @@ class Facade:
 
     def run(self, *statements: str) -> Any:
         session = Session(Options(backoff_s=0.001), lambda: self.now)
-        flow = execute_sql(session, "main", prepared(statements), Freshness(consistency="strong"))
+        flow = execute_sql(
+            session, "main", prepare_statements(statements), Freshness(consistency="strong")
+        )
         try:
             request: Request[Any] = next(flow)
             while True:
@@ -129,7 +138,7 @@ class Facade:
             return end.value
 
 
-DONE = SqlAnswer(7, [((), (), (), 1)])
+DONE = SqlAnswer(7, [StatementAnswer([], [], 1)])
 
 
 def conflict(seq: int) -> CheckFailedError:

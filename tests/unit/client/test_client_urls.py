@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from streamydb import connect
 from streamydb.client import InvalidParameterError, connector
 from streamydb.client.session import Session
-from streamydb.client.stream_core import FollowedStream
+from streamydb.client.watch_core import FollowedStream
 from streamydb.errors import ConfigurationError, StreamyError
-from streamydb.facade.kafka_url import kafka_parts
+from streamydb.facade.direct import kafka_parts
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=12).filter(
     lambda name: name[0].isalpha()

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.about import About
 from streamydb.facade.life import Evidence
-from streamydb.facade.ports import LogPosition, Missing
+from streamydb.facade.ports import LogPosition, NoResult
 from streamydb.records import Result
 from streamydb.testing.in_process import InProcess, scenario, until
 from streamydb.testing.memory import MemoryDatabase
@@ -40,10 +40,10 @@ class Slow:
         self.may_go_on.wait(60)
         return Evidence(missing={})
 
-    async def search(self, _id: str, _position: LogPosition | None) -> Missing:
+    async def search(self, _id: str, _position: LogPosition | None) -> NoResult:
         self.asked += 1
         await self.goes_on.wait()
-        return Missing(complete=True, since_ms=None)
+        return NoResult(complete=True, since_ms=None)
 
     def end(self) -> None:
         self.may_go_on.set()

@@ -18,9 +18,8 @@ import httpx
 import pytest
 
 from streamydb.client import Options
-from streamydb.client.clocks import Correction
 from streamydb.client.errors import ClientError
-from streamydb.client.session import Session
+from streamydb.client.session import Correction, Session
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.clocks import LogClock
 from streamydb.facade.ticks import Ticker

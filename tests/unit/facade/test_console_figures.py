@@ -14,7 +14,7 @@ from streamydb.facade.console.contention import Contention, GroupSizes, group_si
 from streamydb.facade.console.sampler import WINDOW_S, Figures
 from streamydb.facade.console.stats import _samples
 from streamydb.facade.console.traffic import Traffic
-from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent
+from streamydb.facade.ports import ChangeBatch, ChangeEvent
 
 
 def batch(*writes: tuple[int, str]) -> ChangeBatch:

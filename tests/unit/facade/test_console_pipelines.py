@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from streamydb.facade import FacadeSettings, about, create_app
-from streamydb.facade.about import About, Told, about_database
+from streamydb.facade.about import About, PipelineMessages, about_database
 from streamydb.facade.console.pipelines import PipelineWatch
 from streamydb.kafka.digests import ShardDigests, ToldDigest
 from streamydb.kafka.presence import Seen
@@ -41,7 +41,9 @@ async def shown(known: About | None, target: str = "/v1/pipelines") -> Any:
 @scenario
 async def test_all_that_is_known_is_shown() -> None:
     status = PipelineStatus(state="running", role="following", behind=5, updated_ms=1, pid=7)
-    known = About("bank", lambda: {"b": status}, lambda: Told(heard=[HEARD], digests=[DIGESTS]))
+    known = About(
+        "bank", lambda: {"b": status}, lambda: PipelineMessages(heard=[HEARD], digests=[DIGESTS])
+    )
     found = await shown(known)
     assert (found["database"], found["why"]) == ("bank", [])
     (here,) = found["here"]
@@ -71,10 +73,10 @@ async def test_kafka_is_asked_once_at_a_time(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("streamydb.facade.console.pipelines._PATIENCE_S", 0.0)
     answered, asked = threading.Event(), []
 
-    def told() -> Told:
+    def told() -> PipelineMessages:
         asked.append(1)
         answered.wait(60)
-        return Told(heard=[HEARD])
+        return PipelineMessages(heard=[HEARD])
 
     watch = PipelineWatch(About("bank", told=told))
     for _ in range(3):
@@ -92,7 +94,7 @@ async def test_a_look_that_fails_says_so_and_what_was_known_is_not_shown_on(
 ) -> None:
     monkeypatch.setattr("streamydb.facade.console.pipelines._PATIENCE_S", 60.0)
     monkeypatch.setattr("streamydb.facade.console.pipelines._KEPT_S", 0.0)
-    answers = [Told(heard=[HEARD])]
+    answers = [PipelineMessages(heard=[HEARD])]
     watch = PipelineWatch(About("bank", told=answers.pop))
     assert json.loads(await watch.report())["heard"] == [msgspec.to_builtins(HEARD)]
     failed = json.loads(await watch.report())
@@ -107,10 +109,10 @@ async def test_those_who_wait_for_kafka_hold_no_thread_that_reads_need(
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     answered, asked = threading.Event(), threading.Event()
 
-    def told() -> Told:
+    def told() -> PipelineMessages:
         asked.set()
         answered.wait(60)
-        return Told(heard=[HEARD])
+        return PipelineMessages(heard=[HEARD])
 
     watch = PipelineWatch(About("bank", told=told))
     reports = [asyncio.create_task(watch.report()) for _ in range(2)]
@@ -136,13 +138,15 @@ def test_the_facts_of_a_database_on_kafka(monkeypatch: pytest.MonkeyPatch, tmp_p
     known = about_database(settings)
     assert (known.database, set(known.here())) == ("bank", {"", "second"})
     assert known.told is not None
-    assert known.told() == Told(heard=[HEARD], digests=[DIGESTS])
+    assert known.told() == PipelineMessages(heard=[HEARD], digests=[DIGESTS])
 
     def refused(*_: object) -> Any:
         raise ReadingError("this user may not read bank.digests")
 
     monkeypatch.setattr(about, "last_digests", refused)
-    assert known.told() == Told(heard=[HEARD], why=["this user may not read bank.digests"])
+    assert known.told() == PipelineMessages(
+        heard=[HEARD], why=["this user may not read bank.digests"]
+    )
 
 
 def test_a_pipeline_that_never_ran_is_not_shown(tmp_path: Path) -> None:

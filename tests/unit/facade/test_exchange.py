@@ -11,7 +11,7 @@ import h11
 import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from streamydb.facade.exchange import Exchange
+from streamydb.facade.connections import Exchange
 
 SEEDS = range(60)
 NAMES = [b"etag", b"vary", b"streamydb-time", b"x-content-type-options"]

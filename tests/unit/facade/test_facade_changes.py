@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.feed import Feed, Merger
-from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent
+from streamydb.facade.ports import ChangeBatch, ChangeEvent
 from streamydb.facade.problems import ProblemError
 from streamydb.records import Resolved, decode_change, encode_resolved
 from streamydb.testing.in_process import InProcess, scenario

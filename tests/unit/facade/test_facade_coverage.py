@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamydb.facade import FacadeSettings, create_app
-from streamydb.facade.coverage import Coverage
+from streamydb.facade.reads import Coverage
 from streamydb.kafka.next_records import NextRecord
 from streamydb.testing.in_process import InProcess, scenario, until
 from streamydb.testing.memory import MemoryDatabase

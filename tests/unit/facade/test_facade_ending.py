@@ -15,12 +15,12 @@ import pytest
 
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.console.traffic import Traffic
-from streamydb.facade.ending import Ending
 from streamydb.facade.endpoints import ENDPOINTS
 from streamydb.facade.gate import _cut_off
 from streamydb.facade.metrics import FacadeMetrics
 from streamydb.facade.router import Router
 from streamydb.facade.server import listen, make_server
+from streamydb.facade.waiting import Shutdown
 from streamydb.procedures.modules import compile_module
 from streamydb.testing.database import wait_for
 from streamydb.testing.in_process import InProcess, scenario, until
@@ -166,7 +166,7 @@ async def test_a_verdict_that_does_not_come_before_the_end_is_told_where_to_ask_
 
 @scenario
 async def test_waits_are_shortened_and_never_made_longer() -> None:
-    ending = Ending()
+    ending = Shutdown()
 
     async def waits(seconds: float, left_s: float = 0.0) -> str:
         try:

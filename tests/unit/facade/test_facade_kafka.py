@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_END, OFFSET_INVALID, KafkaError, TopicPartition
 
-from streamydb.facade import FacadeSettings, kafka, kafka_changes, kafka_results, kafka_search
+from streamydb.client.session import new_id
+from streamydb.facade import FacadeSettings, kafka, kafka_changes, kafka_search
 from streamydb.facade.kafka_changes import ChangeReader
-from streamydb.facade.payloads import new_id
-from streamydb.facade.ports import LogPosition, Missing
+from streamydb.facade.ports import LogPosition, NoResult
 from streamydb.kafka import TopicsError, ends
 from streamydb.kafka.admin import LATEST, list_offsets
 from streamydb.kafka.appends import Appended, AppendError, AppendUnknownError
@@ -218,14 +218,14 @@ def test_without_a_time_the_newest_results_are_looked_at_first(
         assert isinstance(found, Result)
         assert (found.id, found.status) == (txn_id, "committed")
     for txn_id in ("never", new_id()):
-        assert kafka_search.search_result(Settings(), txn_id, None) == Missing(True, None)
+        assert kafka_search.search_result(Settings(), txn_id, None) == NoResult(True, None)
 
 
 def test_a_search_that_does_not_come_to_the_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = results([b"x", b"y", b"z"])
     play(monkeypatch, topic, kafka_search, {})
     monkeypatch.setattr(kafka_search, "SEARCH_S", 0)
-    assert kafka_search.search_result(Settings(), "x", None) == Missing(False, None)
+    assert kafka_search.search_result(Settings(), "x", None) == NoResult(False, None)
 
 
 class FakeProducer:
@@ -291,9 +291,9 @@ class Broken:
 
 def test_a_read_model_of_an_earlier_database_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its seqs would be taken for those of the present one."""
-    monkeypatch.setattr(kafka_results, "reader", lambda *_: SimpleNamespace(close=lambda: None))
-    monkeypatch.setattr(kafka_results, "spans", lambda *_: {0: (0, 7)})
-    monkeypatch.setattr(kafka_results, "changes_begun", lambda *_: {"present": 2})
+    monkeypatch.setattr(kafka, "reader", lambda *_: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(kafka, "spans", lambda *_: {0: (0, 7)})
+    monkeypatch.setattr(kafka, "changes_begun", lambda *_: {"present": 2})
     for followed in ("present", "", "earlier"):
         progress = TopicProgress(followed)
         model: Any = SimpleNamespace(folder="here", progress=lambda known=progress: known)

@@ -16,11 +16,10 @@ from confluent_kafka import KafkaError
 
 from streamydb.facade import FacadeSettings, kafka_changes, kafka_search
 from streamydb.facade.changes import events
-from streamydb.facade.feed import Feed
-from streamydb.facade.feed_filter import wanted_of
+from streamydb.facade.feed import Feed, change_filter
 from streamydb.facade.kafka_changes import ChangeReader, KafkaChanges
 from streamydb.facade.kafka_search import search_result
-from streamydb.facade.ports import LogPosition, Missing
+from streamydb.facade.ports import LogPosition, NoResult
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.result_batch import position_of
 from streamydb.facade.results import REFUSED_COPIES
@@ -241,7 +240,7 @@ def test_an_old_result_is_found_or_known_to_be_none(
         executed = [result for result in own if result.code not in REFUSED_COPIES]
         found = search_result(SETTINGS, txn_id, None)
         if not own:
-            assert isinstance(found, Missing)
+            assert isinstance(found, NoResult)
             assert found.complete
         else:
             assert isinstance(found, Result)
@@ -276,7 +275,7 @@ def test_a_search_whose_time_runs_out_tells_since_when_it_has_seen_all(
     monkeypatch.setattr(kafka_search, "time_of_id", lambda _: begins)
     monkeypatch.setattr(kafka_search, "CLOCK_SKEW_MS", 0)
     found = search_result(SETTINGS, "never", None)
-    assert isinstance(found, Missing)
+    assert isinstance(found, NoResult)
     if found.complete:
         assert seen == stamps.keys()
     elif found.since_ms is not None and not history.wild:
@@ -378,7 +377,9 @@ async def test_a_stream_that_begins_before_what_kafka_has_is_told_so(
     feed = Feed(source, 1_000_000, 5)
     await feed.start()
     for since, ends in ((2, b"event: error"), (11, b"event: error"), (12, b"id: 20")):
-        async with aclosing(events(feed, since, wanted_of(None, None, None, None, None), 0)) as got:
+        async with aclosing(
+            events(feed, since, change_filter(None, None, None, None, None), 0)
+        ) as got:
             told = b""
             while ends not in told:
                 told += await anext(got)
@@ -408,7 +409,7 @@ async def test_a_change_of_a_later_release_ends_streams_until_the_read_model_is_
         await feed.start()
         found = b""
         async with aclosing(
-            events(feed, since, wanted_of(None, None, None, None, None), 0.01)
+            events(feed, since, change_filter(None, None, None, None, None), 0.01)
         ) as got:
             while wanted not in found:
                 found += await anext(got)

@@ -17,9 +17,9 @@ from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.conditions import conditions_of
 from streamydb.facade.cursors import Cursor, decode_cursor, encode_cursor
 from streamydb.facade.headers import declared_bytes, idempotency_key, preference
-from streamydb.facade.paths import key_of, split_path, text_of
 from streamydb.facade.ports import LogPosition, ReadModel
 from streamydb.facade.problems import ProblemError
+from streamydb.facade.request_target import key_of, split_path, text_of
 from streamydb.facade.writes import location
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.read_model import ReadModel as StoredModel

@@ -13,10 +13,10 @@ from streamydb.client.requests import MARGIN_S, Emissions, Freshness, Read, Scan
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.cursors import encode_cursor
 from streamydb.facade.direct import DirectTransport
-from streamydb.facade.feed_ports import PageBounds, StreamRow, StreamSpan
-from streamydb.facade.looks import Looks
+from streamydb.facade.ports import PageBounds, StreamRow, StreamSpan
 from streamydb.facade.reads import ReadWaiter, in_thread
 from streamydb.facade.stream_pages import StreamPosition
+from streamydb.facade.waiting import SingleFlight
 from streamydb.read_model.ports import JsonPage
 from streamydb.testing.in_process import InProcess, scenario, until
 from streamydb.testing.memory import MemoryDatabase
@@ -175,7 +175,7 @@ async def test_reads_that_contradict_themselves(query: str) -> None:
 async def test_no_read_shares_a_look_that_began_before_it() -> None:
     database = MemoryDatabase()
     log = database.log
-    ends = Looks(log.published)
+    ends = SingleFlight(log.published)
     log.stalled = asyncio.Event()
     first = asyncio.create_task(ends.look())
     await settle()
@@ -193,7 +193,7 @@ async def test_no_read_shares_a_look_that_began_before_it() -> None:
 @scenario
 async def test_a_look_outlives_the_read_that_asked_for_it() -> None:
     log = MemoryDatabase().log
-    ends = Looks(log.published)
+    ends = SingleFlight(log.published)
     log.stalled = asyncio.Event()
     first, second = (asyncio.create_task(ends.look()) for _ in range(2))
     await settle()

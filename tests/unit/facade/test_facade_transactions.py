@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from streamydb.client.session import new_id
 from streamydb.facade import FacadeSettings, create_app
-from streamydb.facade.payloads import new_id, time_of_id
-from streamydb.facade.ports import Missing
+from streamydb.facade.payloads import time_of_id
+from streamydb.facade.ports import NoResult
 from streamydb.testing.in_process import HttpAnswer, InProcess, scenario, until
 from streamydb.testing.memory import MemoryDatabase
 
@@ -342,9 +343,9 @@ async def test_a_search_that_was_not_complete_says_how_far_it_came(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     database = MemoryDatabase()
-    found = [Missing(complete=False, since_ms=None), Missing(complete=False, since_ms=7_000)]
+    found = [NoResult(complete=False, since_ms=None), NoResult(complete=False, since_ms=7_000)]
 
-    async def search(*_: object) -> Missing:
+    async def search(*_: object) -> NoResult:
         return found.pop()
 
     monkeypatch.setattr(database.log, "search", search)

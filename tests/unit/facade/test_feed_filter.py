@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamydb.client.selections import selection
+from streamydb.client.watch_core import selection
 from streamydb.facade import create_app
-from streamydb.facade.feed_filter import Wanted, wanted_of
-from streamydb.facade.feed_ports import ChangeEvent
+from streamydb.facade.feed import ChangeFilter, change_filter
+from streamydb.facade.ports import ChangeEvent
 from streamydb.facade.problems import ProblemError
 from streamydb.records import Transaction, canonical, decode
 from streamydb.testing.in_process import InProcess, scenario
@@ -42,16 +42,16 @@ def test_a_check_takes_what_it_would_take_in_a_transaction(
     stored = None if value is None else canonical(value)
     version = 0 if value is None or was else 3
     text = json.dumps(rules)
-    wanted = wanted_of(None, None, None, None if was else text, text if was else None)
+    wanted = change_filter(None, None, None, None if was else text, text if was else None)
     assert wanted.takes(event("a", before, after)) == holds(txn.checks[0], stored, version)
     asked = selection("", None, None, None if was else rules, rules if was else None)
-    sent = wanted_of("", None, None, asked.where, asked.where_before)
+    sent = change_filter("", None, None, asked.where, asked.where_before)
     assert sent.takes(event("a", before, after)) == wanted.takes(event("a", before, after))
 
 
 @given(KEYS, KEYS, st.one_of(st.none(), KEYS))
 def test_a_range_is_by_bytes(key: str, start: str, end: str | None) -> None:
-    wanted = wanted_of("", start, end, None, None)
+    wanted = change_filter("", start, end, None, None)
     inside = start.encode() <= key.encode() and (end is None or key.encode() < end.encode())
     assert wanted.takes(event(key, None, 1)) == inside
 
@@ -63,10 +63,10 @@ def test_a_range_is_by_bytes(key: str, start: str, end: str | None) -> None:
 )  # fmt: skip
 def test_what_is_no_check_is_refused(where: str | None, was: str | None) -> None:
     with pytest.raises(ProblemError, match="without its key"):
-        wanted_of(None, None, None, where, was)
+        change_filter(None, None, None, where, was)
     with pytest.raises(ProblemError, match="at most"):
-        wanted_of(None, "a" * 9_999, None, None, None)
-    assert wanted_of(None, None, None, None, None) == Wanted()
+        change_filter(None, "a" * 9_999, None, None, None)
+    assert change_filter(None, None, None, None, None) == ChangeFilter()
 
 
 @scenario
@@ -98,4 +98,4 @@ def test_a_bound_that_is_longer_than_any_key_is_refused(name: str) -> None:
     long = "é" * 241
     prefix, start, end = (long if name == each else None for each in ("prefix", "start", "end"))
     with pytest.raises(ProblemError, match=f"{name} has at most 480 bytes"):
-        wanted_of(prefix, start, end, None, None)
+        change_filter(prefix, start, end, None, None)

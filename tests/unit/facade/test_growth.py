@@ -17,7 +17,7 @@ from msgspec import structs
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.about import About
 from streamydb.facade.life import Evidence
-from streamydb.facade.life.evidence import Member, ToldPlan
+from streamydb.facade.life.evidence import FeedbackPlan, PlanMember
 from streamydb.records import Result, Transaction, decode
 from streamydb.records.emission import Emitted
 from streamydb.records.transaction_schema import transaction
@@ -84,10 +84,10 @@ class Sized(HistoryDatabase):
     def about(self) -> About:
         """All transactions are one plan."""
         records = [(r.seq, decode(self.log.records[r.source.offset])) for r in self.log.results]
-        members = [Member(s, t if isinstance(t, Transaction) else None) for s, t in records]
+        members = [PlanMember(s, t if isinstance(t, Transaction) else None) for s, t in records]
 
         def evidence(result: Result) -> Evidence:
-            plan = ToldPlan(1, 1, members[-1].seq, "x", members)
+            plan = FeedbackPlan(1, 1, members[-1].seq, "x", members)
             raw = self.log.records[result.source.offset]
             return Evidence(raw=raw, partitions=1, missing={}, plan=plan)
 

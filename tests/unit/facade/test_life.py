@@ -15,9 +15,9 @@ from streamydb.cli.life import lines
 from streamydb.facade import create_app
 from streamydb.facade.about import About
 from streamydb.facade.auth import Caller
-from streamydb.facade.life import Evidence, explain, seen_by
+from streamydb.facade.life import Evidence, explain, visible_history
 from streamydb.facade.life import kafka as collecting
-from streamydb.facade.life.evidence import Member
+from streamydb.facade.life.evidence import PlanMember
 from streamydb.facade.life.group import KEYS_SHOWN, MEMBERS_SHOWN, group_of
 from streamydb.facade.life.kafka import collect
 from streamydb.records import Marker, Result, Transaction, decode, encode_marker
@@ -199,9 +199,9 @@ def txn(name: str, **parts: Any) -> Transaction:
 def test_a_group_is_what_a_written_key_an_id_or_the_constraints_connect() -> None:
     write = {"updates": [{"op": "delete", "key": "k"}]}
     members = [
-        Member(1, txn("a", reads=["r"])), Member(2, txn("b", reads=["r", "k"])),
-        Member(3, txn("c", **write)), Member(4, None), Member(5, txn("b", reads=["q"])),
-        Member(6, txn("d", updates=[{"op": "delete", "key": "q"}])),
+        PlanMember(1, txn("a", reads=["r"])), PlanMember(2, txn("b", reads=["r", "k"])),
+        PlanMember(3, txn("c", **write)), PlanMember(4, None), PlanMember(5, txn("b", reads=["q"])),
+        PlanMember(6, txn("d", updates=[{"op": "delete", "key": "q"}])),
     ]  # fmt: skip
     assert group_of(members, 1).transactions == 1, "r is only read"
     found = group_of(members, 3)
@@ -209,12 +209,12 @@ def test_a_group_is_what_a_written_key_an_id_or_the_constraints_connect() -> Non
     assert [(m.seq, m.keys) for m in found.members] == [(2, ["k"]), (5, []), (6, [])]
     assert group_of(members, 4).transactions == 1
     rule = {"declare": {"name": "n", "prefix": "", "type": "number"}}
-    declared = [*members, Member(7, txn("e", constrain=rule))]
+    declared = [*members, PlanMember(7, txn("e", constrain=rule))]
     assert group_of(declared, 7).transactions == 1
-    after = [*declared, Member(8, txn("f", updates=[{"op": "delete", "key": "z"}]))]
+    after = [*declared, PlanMember(8, txn("f", updates=[{"op": "delete", "key": "z"}]))]
     assert group_of(after, 7).transactions == 2, "who writes after the first reads the constraints"
     assert group_of(after, 7, declared=True).transactions == 6
-    many = [Member(seq, txn(str(seq), **write)) for seq in range(1, 301)]
+    many = [PlanMember(seq, txn(str(seq), **write)) for seq in range(1, 301)]
     crowd = group_of(many, 150)
     assert (crowd.transactions, len(crowd.members)) == (300, MEMBERS_SHOWN)
     assert (crowd.members[0].seq, crowd.members[-1].seq) == (100, 200)
@@ -223,7 +223,7 @@ def test_a_group_is_what_a_written_key_an_id_or_the_constraints_connect() -> Non
 def test_a_token_sees_what_it_may_read(bank: Bank) -> None:
     moved(bank)
     client = Caller("c", ["acct/1"], [""])
-    life = seen_by(bank.life(5), client.may_read)
+    life = visible_history(bank.life(5), client.may_read)
     assert [(m.key, m.hidden, bytes(m.value)) for m in life.met] == [
         ("acct/3", True, b"null"), ("acct/1", False, b"6"), ("acct/2", True, b"null")
     ]  # fmt: skip
@@ -237,7 +237,7 @@ def test_a_token_sees_what_it_may_read(bank: Bank) -> None:
     assert life.plan.group is not None
     assert {member.id for member in life.plan.group.members} == {None}
     everybody = Caller("e", [""])
-    assert "scopes" not in seen_by(bank.life(5), everybody.may_read).unknown
+    assert "scopes" not in visible_history(bank.life(5), everybody.may_read).unknown
 
 
 OPEN, CLOSED = {"range": {"prefix": "open/"}}, {"range": {"prefix": "closed/"}}
@@ -258,7 +258,7 @@ def test_the_record_is_shown_to_who_may_read_all_that_it_names(
     parts: dict[str, Any], read: str, shown: str | None, bank: Bank
 ) -> None:
     bank.plan(bank.append(json.dumps({"id": "t", "updates": [], **parts}).encode()))
-    life = seen_by(bank.life(1), Caller("c", [read], [""]).may_read)
+    life = visible_history(bank.life(1), Caller("c", [read], [""]).may_read)
     told = json.loads(bytes(life.transaction))
     assert (told and told["id"]) == shown
 
@@ -377,9 +377,9 @@ def test_keys_of_members_are_shown_up_to_a_number() -> None:
     wide = [{"range": {"prefix": "k"}}]
     keys = [f"k{n:03}" for n in range(KEYS_SHOWN + 1)]
     members = [
-        Member(1, txn("a", updates=[{"op": "delete", "key": key} for key in keys])),
-        Member(2, txn("b", reads=wide)), Member(3, txn("c", reads=[*wide, "k000"])),
-        Member(4, txn("d", reads=[{"range": {"start": "k000", "end": "k002"}}, "k099"])),
+        PlanMember(1, txn("a", updates=[{"op": "delete", "key": key} for key in keys])),
+        PlanMember(2, txn("b", reads=wide)), PlanMember(3, txn("c", reads=[*wide, "k000"])),
+        PlanMember(4, txn("d", reads=[{"range": {"start": "k000", "end": "k002"}}, "k099"])),
     ]  # fmt: skip
     found = group_of(members, 2)
     assert [(m.keys, m.more) for m in found.members] == [
@@ -389,7 +389,7 @@ def test_keys_of_members_are_shown_up_to_a_number() -> None:
 
 def test_only_keys_that_may_be_read_connect_transactions() -> None:
     members = [
-        Member(seq, txn(str(seq), updates=[{"op": "delete", "key": key} for key in keys]))
+        PlanMember(seq, txn(str(seq), updates=[{"op": "delete", "key": key} for key in keys]))
         for seq, keys in enumerate((["m/1"], ["m/1", "s/1"], ["s/1"], ["s/1", "m/2"]), start=1)
     ]
     assert group_of(members, 1).transactions == 4

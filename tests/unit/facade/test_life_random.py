@@ -14,7 +14,7 @@ from simulator.procedures import MODULES
 from simulator.ranges import Ranges
 from streamydb.columns.interning import intern
 from streamydb.columns.table import starts_of
-from streamydb.facade.life.evidence import Member
+from streamydb.facade.life.evidence import PlanMember
 from streamydb.facade.life.group import group_of
 from streamydb.records import Change, Transaction, decode, decode_change
 from streamydb.sorter.declarations import reading_constraints
@@ -77,7 +77,7 @@ def test_a_group_is_the_planners(seed: int) -> None:
     values = [_ranged(raw, ranges) for raw in raws(seed, dice)]
     decoded = [decode(raw) for raw in values]
     members = [
-        Member(seq, record if isinstance(record, Transaction) else None)
+        PlanMember(seq, record if isinstance(record, Transaction) else None)
         for seq, record in enumerate(decoded, start=1)
     ]
     together = defaultdict(list)

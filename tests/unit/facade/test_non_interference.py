@@ -20,13 +20,13 @@ import pytest
 from pydantic import SecretStr
 
 from streamydb import limits
+from streamydb.client import session as session_module
 from streamydb.facade import FacadeSettings, create_app
-from streamydb.facade import payloads as payloads_module
 from streamydb.facade.auth import Caller
 from streamydb.facade.console import stats as stats_module
 from streamydb.facade.console.contention import Contention
 from streamydb.facade.console.stats import _contention
-from streamydb.facade.kv_reads import _ReadBody
+from streamydb.facade.kv import _ReadBody
 from streamydb.facade.sql_endpoint import _Body, _Statement, _Statements
 from streamydb.records.transaction_schema import transaction
 from streamydb.testing.in_process import HttpAnswer, InProcess, scenario
@@ -100,7 +100,7 @@ def alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TRANSACTION_VALUES_BYTES_MAX", made.VALUES_BYTES)
     monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=CHANCE.number))
     frozen = SimpleNamespace(time=lambda: 1_800_000_000.0, time_ns=lambda: 1_800_000_000 * 10**9)
-    monkeypatch.setattr(payloads_module, "time", frozen)
+    monkeypatch.setattr(session_module, "time", frozen)
     monkeypatch.setattr(stats_module, "time", frozen)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from streamydb.errors import RecordError, StreamyError
 from streamydb.facade.feed import Feed
-from streamydb.facade.feed_ports import ChangeBatch, ChangeEvent
+from streamydb.facade.ports import ChangeBatch, ChangeEvent
 from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.testing.in_process import scenario
 from streamydb.testing.memory import MemoryDatabase

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from streamydb.facade import console, create_app
-from streamydb.facade.field_values import read_media_type
+from streamydb.facade.headers import read_media_type
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX
 from streamydb.testing.in_process import InProcess, scenario
 from streamydb.testing.memory import MemoryDatabase

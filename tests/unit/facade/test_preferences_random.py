@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamydb.facade import create_app
-from streamydb.facade.field_values import read_list
-from streamydb.facade.headers import preference
+from streamydb.facade.headers import preference, read_list
 from streamydb.testing.in_process import InProcess, scenario, until
 from streamydb.testing.memory import MemoryDatabase
 from tests.support.seeds import seeds

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamydb.facade import FacadeSettings, kafka_results
+from streamydb.facade import FacadeSettings, kafka
 from streamydb.facade.kafka import KafkaLog
 from streamydb.facade.reads import Reader
 from streamydb.kafka import follower
@@ -225,7 +225,7 @@ async def test_a_strong_read_shows_all_that_anybody_knew_before(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
 ) -> None:
     dice = random.Random(f"published {seed}")
-    monkeypatch.setattr(kafka_results, "_PRELOAD", dice.choice([0, 2, 10_000]))
+    monkeypatch.setattr(kafka, "_PRELOAD", dice.choice([0, 2, 10_000]))
     monkeypatch.setattr(follower, "_GROWTH_S", 0)
     world = World(dice, monkeypatch, tmp_path)
     some_steps(world, 30)
@@ -323,7 +323,7 @@ async def test_a_strong_read_shows_what_a_read_elsewhere_has_shown(
 async def test_a_strong_read_shows_what_was_answered_before_the_facade_began(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(kafka_results, "_PRELOAD", 0)
+    monkeypatch.setattr(kafka, "_PRELOAD", 0)
     world = World(random.Random("answered"), monkeypatch, tmp_path)
     world.append()
     world.answer_all()

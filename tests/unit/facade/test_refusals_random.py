@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import example, given
 
 from streamydb import errors
-from streamydb.facade.refusals import culprit
+from streamydb.facade.payloads import culprit
 from streamydb.records.decoder import decode
 from streamydb.records.rejection import Rejection
 from tests.support.generators import PAYLOADS

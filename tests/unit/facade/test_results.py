@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 from msgspec import UNSET
 
-from streamydb.facade import commit_columns, result_batch
+from streamydb.facade import result_batch
 from streamydb.facade.auth import Caller
-from streamydb.facade.commit_columns import CommitColumns
 from streamydb.facade.ports import LogPosition
-from streamydb.facade.result_batch import Commits, batch_of, count_in, position_of
+from streamydb.facade.result_batch import CommitColumns, Commits, batch_of, count_in, position_of
 from streamydb.facade.results import ResultIndex
 from streamydb.facade.writes import verdict_body
 from streamydb.kafka.columns import OneRecord, RecordColumns
@@ -203,9 +202,9 @@ class TestColumns:
 
     def test_ids_with_one_hash_are_told_apart(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Each is there twice, and its first verdict is told."""
-        monkeypatch.setattr(commit_columns, "hash_bytes", lambda *_: 7)  # `hash_of` is of it
+        monkeypatch.setattr(result_batch, "hash_bytes", lambda *_: 7)  # `hash_of` is of it
         monkeypatch.setattr(
-            commit_columns, "hash_ragged", lambda texts, _: np.full(len(texts), 7, np.uint64)
+            result_batch, "hash_ragged", lambda texts, _: np.full(len(texts), 7, np.uint64)
         )
         index = taken([record(seq, f"t{seq % 40}", seq) for seq in range(40, 120)])
         assert len(index._columns) == 1

@@ -17,7 +17,7 @@ from streamydb.client import InvalidParameterError, NoSuchStreamError, NotConnec
 from streamydb.errors import RecordError
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.auth import Caller, Tokens
-from streamydb.facade.feed_ports import PageBounds, StreamRow
+from streamydb.facade.ports import PageBounds, StreamRow
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.stream_pages import EmittedPage, StreamFeed, StreamPosition
 from streamydb.kafka.errors import LogFaultError

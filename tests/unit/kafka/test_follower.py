@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from streamydb.facade.result_batch import batch_of
-from streamydb.facade.threads import run_in
+from streamydb.facade.waiting import run_in
 from streamydb.kafka import follower, loop_taker
 from streamydb.kafka.clients import PARTITION_EOF
 from streamydb.kafka.columns import OneRecord, RecordColumns

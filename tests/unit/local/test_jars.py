@@ -169,7 +169,6 @@ def test_the_image_has_what_fetches_the_jars(tmp_path: Path) -> None:
             (tmp_path / words[-1]).mkdir(parents=True, exist_ok=True)
             for name in words[1:-1]:
                 shutil.copy(ROOT / name, tmp_path / words[-1])
-    shutil.copy(ROOT / "ivy.xml", tmp_path)
     command = [sys.executable, "-P", "-m", "streamydb.local.jars", "--packages"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The files of the top level that a wheel ships: the jobs, and what Spark is told."""
+"""The files that a wheel ships: the jobs, what Spark is told, and what Ivy fetches."""
 
 from __future__ import annotations
 
@@ -14,17 +14,24 @@ from streamydb.local.resources import SHIPPED, main, shipped_file
 from streamydb.pipeline import session
 
 TOP = Path(__file__).resolve().parents[3]
+ROOM = TOP / "streamydb" / "local"
+IN_THE_ROOM = ("ivy.xml", "log4j2.properties")
 
 
 def test_the_wheel_ships_what_is_asked_for() -> None:
     setup = configparser.ConfigParser()
     setup.read(TOP / "setup.cfg", encoding="utf-8")
     files = setup["options.data_files"]
-    assert sorted(SHIPPED) == sorted(name for one in files.values() for name in one.split())
+    beside = sorted(name for one in files.values() for name in one.split())
+    packaged = setup["options.package_data"]["streamydb.local"].replace(",", " ").split()
+    assert sorted(SHIPPED) == sorted([*beside, *packaged])
+    assert sorted(packaged) == sorted(IN_THE_ROOM)
     folders = {one: str(PurePosixPath(folder)) for folder in files for one in files[folder].split()}
-    for name in SHIPPED:
+    for name in beside:
         assert f"{folders[name]}/{Path(name).name}" == f"share/streamydb/{name}"
         assert shipped_file(name) == TOP / name
+    for name in packaged:
+        assert shipped_file(name) == ROOM / name
 
 
 def test_an_installation_finds_its_own(
@@ -60,7 +67,7 @@ class _Place:
 
 def test_the_command_prints_all_or_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
-    assert capsys.readouterr().out.split() == [str(TOP / name) for name in SHIPPED]
+    assert capsys.readouterr().out.split() == [str(shipped_file(name)) for name in SHIPPED]
     assert main(["nonsense"]) == 1
     assert "no file 'nonsense'; there are ivy.xml, jobs/pipeline.py" in capsys.readouterr().err
 
@@ -68,7 +75,7 @@ def test_the_command_prints_all_or_says_what_there_is(capsys: pytest.CaptureFixt
 def test_packages_are_what_the_manifest_has(capsys: pytest.CaptureFixture[str]) -> None:
     assert jars.main(["--packages"]) == 0
     printed = capsys.readouterr().out.strip().split(",")
-    text = (TOP / "ivy.xml").read_text("utf-8")
+    text = (ROOM / "ivy.xml").read_text("utf-8")
     found = re.findall(r'org="(\S+)" name="(\S+)" rev="(\S+)" conf="pipeline->', text)
     assert printed == [":".join(one) for one in found]
     assert len(printed) == 5
@@ -82,5 +89,5 @@ def test_the_log_of_the_jvm_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "resolve", lambda _: [])
     monkeypatch.setattr(session, "java_options", lambda *_: [])
     options = session._defaults("local[2]")["spark.driver.extraJavaOptions"]
-    assert f'"-Dlog4j2.configurationFile={TOP / "log4j2.properties"}"' in options
+    assert f'"-Dlog4j2.configurationFile={ROOM / "log4j2.properties"}"' in options
     assert "-XX:+UseG1GC" in options

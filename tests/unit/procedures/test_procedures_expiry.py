@@ -11,9 +11,7 @@ from simulator.procedures import MODULES
 from streamydb.limits import TTL_MS_MAX
 from streamydb.procedures.modules import compile_module
 from streamydb.records import Append, Put, Touch, Update
-from streamydb.records.begins import EVERYWHERE, EXPIRY_IN_CALLS, Begins
 from streamydb.records.expiry import end_of
-from streamydb.txn_processor import outputs as o
 from tests.support.procedures import Host, call, module_of, returned
 from tests.unit.key_processor.test_expiry import GROUPINGS, Database
 
@@ -96,9 +94,9 @@ def test_the_host_gets_the_times(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [Put("a", b"1", 5), Touch("a", UNSET), Append("b", b"2", 6)]  # 3 is for good
 
 
-def deployed(grouping: str, begins: Begins = EVERYWHERE, *, at_once: bool = False) -> Database:
+def deployed(grouping: str, *, at_once: bool = False) -> Database:
     """A database with `MODULE`."""
-    db = Database(grouping, begins=begins)
+    db = Database(grouping)
     made = compile_module("m", MODULE)
     procedures = {name: list(args) for name, args in made.procedures.items()}
     deploy = {"module": "m", "hash": MODULES.put(MODULE), "procedures": procedures}
@@ -125,15 +123,3 @@ def test_what_a_call_lets_end_is_removed(grouping: str, *, at_once: bool) -> Non
     db.add(1_015, reads=["a"])
     found = [(c["source"]["seq"], c["key"], c["op"]) for c in db.changes() if c["key"] in "ab"]
     assert found == [(2, "a", "c"), (3, "b", "c"), (4, "a", "u"), (5, "b", "u"), (6, "a", "d")]
-
-
-@GROUPINGS
-def test_before_the_rule_procedures_find_no_ends(grouping: str) -> None:
-    begins = Begins({**EVERYWHERE.places, EXPIRY_IN_CALLS: {0: 3}})
-    db = deployed(grouping, begins)
-    for _ in range(3):
-        db.add(1_000, **calling("old", "a"), reads=["a"])
-    db.changes()
-    results = [w.value for w in db.cluster.written if w.topic == o.RESULTS and w.value]
-    told = [b'"an earlier release"' in value for value in results[1:]]
-    assert told == [True, True, False]

@@ -352,21 +352,15 @@ def test_the_count_of_steps_is_pinned() -> None:
         db.append("b", names)
         return f"{total} {names[:3]} {db.get('a')}"
     """
-    for weighs, steps in PINNED_STEPS.items():
-        called = evaluate(text, weighs=weighs, n=3)
-        assert called.steps == steps
-        assert returned(called) == "135 ['0', '1', '2'] {'x': [1, 2, 3]}"
-
-
-PINNED_STEPS = {False: 192, True: 199}
-"""Before `records.begins.WORK_CHARGED`, and from there on."""
+    called = evaluate(text, n=3)
+    assert called.steps == 199
+    assert returned(called) == "135 ['0', '1', '2'] {'x': [1, 2, 3]}"
 
 
 @pytest.mark.parametrize(
-    ("body", "later"), [("del x[0]", 101), ("del x[0], y[x[0]]", 101), ("del y[0]", 0)]
+    ("body", "steps"), [("del x[0]", 101), ("del x[0], y[x[0]]", 101), ("del y[0]", 0)]
 )
-def test_to_delete_from_a_list_costs_by_its_length(body: str, later: int) -> None:
-    """Not where an earlier release executed the log: there it cost nothing."""
+def test_to_delete_from_a_list_costs_by_its_length(body: str, steps: int) -> None:
     made = module_of(
         f"""
         def empty(db):
@@ -377,13 +371,10 @@ def test_to_delete_from_a_list_costs_by_its_length(body: str, later: int) -> Non
             {body}
         """
     )
-    for expires in (True, False):
-        host = Host({}, [])
-        host.expires = expires
-        place = Stamp(1, 1, "t")
-        full, empty = (run(made, name, b"{}", host, place) for name in ("full", "empty"))
-        assert full.code is None
-        assert full.steps - empty.steps == (later if expires else 0)
+    place = Stamp(1, 1, "t")
+    full, empty = (run(made, name, b"{}", Host({}, []), place) for name in ("full", "empty"))
+    assert full.code is None
+    assert full.steps - empty.steps == steps
 
 
 def test_the_same_in_every_process() -> None:

@@ -89,14 +89,12 @@ def ended(module: Module, host: Host, steps: int) -> tuple[Any, ...]:
     return called.code, called.reason, called.returned, writes, called.steps
 
 
-@pytest.mark.parametrize("weighs", [False, True])
 @pytest.mark.parametrize("seed", range(60))
-def test_at_every_limit_a_call_ends_as_it_does_step_by_step(seed: int, *, weighs: bool) -> None:
+def test_at_every_limit_a_call_ends_as_it_does_step_by_step(seed: int) -> None:
     dice = random.Random(f"meter {seed}")
     text = procedure(dice)
     state = {key: dice.choice(VALUES) for key in "abr" if dice.random() < 0.7}
     host = Host(state, ["a", "b", "$flows/m"], ["r"])
-    host.weighs = weighs
     quick = compile_module("m", text)
     with exact(text) as plain:
         whole = ended(plain, host, 100_000)
@@ -178,6 +176,7 @@ def test_a_module_that_keeps_nothing_is_loaded_once_and_charged_each_time() -> N
 def test_what_a_call_can_change_is_made_anew_for_each(line: str, *, lasting: bool) -> None:
     text = f"from streamydb.procedures import procedure\n\n{line}\n\ndef f(db, **args):\n    pass\n"
     module = module_of(text)
-    free = module.workspaces.taken(10**6, (True, True)).free
+    module.workspaces.taken(10**6)
+    free = module.workspaces._free
     ended(module, Host({}, []), 1_000)
     assert len(free) == lasting

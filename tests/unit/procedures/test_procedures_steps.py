@@ -12,20 +12,12 @@ import pytest
 
 from bench.step_cases import CASES, PLAIN, Case
 from bench.steps import called, module_of
-from simulator.procedures import MODULES
 from streamydb.procedures.builtins import FUNCTIONS
 from streamydb.procedures.checker import _ALLOWED, _REASONS
-from streamydb.procedures.core import run
 from streamydb.procedures.methods import METHODS
-from streamydb.procedures.modules import compile_module
 from streamydb.procedures.namespaces import MATH
-from streamydb.procedures.view import Stamp
 from streamydb.procedures.work import steps_of_find, steps_of_search
-from streamydb.records.begins import EVERYWHERE, WORK_CHARGED, Begins
-from streamydb.txn_processor import outputs as o
-from tests.support.procedures import Host, evaluate, returned
-from tests.support.procedures import module_of as procedure_of
-from tests.unit.key_processor.test_expiry import GROUPINGS, Database
+from tests.support.procedures import evaluate, returned
 
 WORK_PER_STEP = 2_048
 """Nanoseconds of the model that one step may do, at most."""
@@ -46,10 +38,10 @@ def entries() -> set[str]:
     }
 
 
-def steps_of(case: Case, *, weighs: bool = True) -> int:
+def steps_of(case: Case) -> int:
     """Return the steps of one repetition."""
     module = module_of(case)
-    without, once = (called(module, times, weighs=weighs) for times in (0, 1))
+    without, once = (called(module, times) for times in (0, 1))
     assert (without.code, once.code) == (None, None), (once.reason, case)
     return once.steps - without.steps
 
@@ -65,18 +57,6 @@ def test_each_entry_of_the_language_states_its_work() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.entry}-{case.operation[:30]!r}")
 def test_the_steps_follow_the_work(case: Case) -> None:
     assert steps_of(case) * WORK_PER_STEP >= case.work
-
-
-def test_the_work_was_not_followed_before() -> None:
-    """The rows find what earlier releases did not charge, or they prove nothing."""
-    free = set()
-    for case in CASES:
-        if steps_of(case, weighs=False) * WORK_PER_STEP < case.work:
-            free.add(case.entry)
-    assert free >= {
-        "Assign", "Eq", "FloorDiv", "In", "Pow", "Subscript", "dict.get", "isinstance", "list",
-        "round", "str.find", "str.startswith", "str.strip", "str.upper", "OrderedSet.add",
-    }  # fmt: skip
 
 
 @pytest.mark.fault(
@@ -130,28 +110,6 @@ def test_a_search_costs_by_both_lengths_where_each_place_is_compared(
     assert steps_of_find(text, part, backwards=backwards) == steps
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "d = {}\nfor k in range(300):\n    d[str(k)] = d.get(str(k), 0) + k\nreturn len(d)",
-        "d = {('a', k): k for k in range(300)}\nreturn sum([d['a', k] for k in range(300)])",
-        "return sorted(set([k % 50 for k in range(300)]))[:3]",
-        "x = [k for k in range(300)]\nx[7] += x[8] // 3\nreturn x[7]",
-        "return [w.upper() for w in 'a b c'.split() if w in ('a', 'b')]",
-    ],
-)
-def test_what_procedures_mostly_do_costs_about_what_it_did(body: str) -> None:
-    text = "def f(db):\n" + "\n".join("    " + line for line in body.splitlines())
-    steps = []
-    for weighs in (False, True):
-        host = Host({}, [])
-        host.weighs = weighs
-        found = run(procedure_of(text), "f", b"{}", host, Stamp(1, 1, "t"))
-        assert found.code is None
-        steps.append(found.steps)
-    assert steps[0] <= steps[1] <= steps[0] * 1.2 + 10
-
-
 def test_targets_of_all_kinds_store_once() -> None:
     """The owner of an item is named while its key is looked at."""
     called = evaluate(
@@ -179,31 +137,3 @@ def test_targets_of_all_kinds_store_once() -> None:
     assert (x, y) == ([[0, 7], [3]], [6, 7])
     assert log[:3] == ["7", "{'e': {}}", "300"]
     assert log[-3:] == ["9", "{'e': {300: 8, 1: 2, 9: 5}}", "1"]
-
-
-MODULE = b"""
-def weigh(db, key):
-    ends = ("x" * 25000,) * 2100
-    db.put(key, 1)
-    return "y".startswith(ends)
-"""
-
-
-@GROUPINGS
-@pytest.mark.parametrize("at_once", [False, True])
-def test_before_the_rule_calls_are_charged_as_then(grouping: str, *, at_once: bool) -> None:
-    """A log with calls on both sides of the place; the oracle judges all of it."""
-    begins = Begins({**EVERYWHERE.places, WORK_CHARGED: {0: 3}})
-    db = Database(grouping, begins=begins)
-    made = compile_module("m", MODULE)
-    procedures = {name: list(args) for name, args in made.procedures.items()}
-    deploy = {"module": "m", "hash": MODULES.put(MODULE), "procedures": procedures}
-    db.add(900, deploy=deploy)
-    db.at_once = at_once
-    call = {"procedure": "m.weigh", "args": {"key": "a"}, "keys": ["a"]}
-    for _ in range(4):
-        db.add(1_000, call=call)
-    db.changes()
-    results = [w.value for w in db.cluster.written if w.topic == o.RESULTS and w.value]
-    told = [b'"budget-exceeded"' in value for value in results[1:]]
-    assert told == [False, False, True, True]

@@ -12,7 +12,7 @@ import pytest
 from streamydb import errors
 from streamydb.client import DeadlinePassedError, Options, OutcomeUnknownError, Session
 from streamydb.facade import create_app
-from streamydb.facade.ports import Missing
+from streamydb.facade.ports import NoResult
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX
 from streamydb.records import (
     Rejection,
@@ -120,8 +120,8 @@ def test_a_client_sends_again_after_its_deadline(
 def test_what_cannot_be_found_out_is_said_to_be_unknown(
     connect: Connect, host: MemoryHost, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def search(*_: object) -> Missing:
-        return Missing(complete=False, since_ms=None)
+    async def search(*_: object) -> NoResult:
+        return NoResult(complete=False, since_ms=None)
 
     client = connect(session=session(clock))
     unknown = unanswered(client, host)

@@ -60,7 +60,7 @@ def test_a_folder_that_cannot_be_one() -> None:
         pass
 
 
-BASE = Path(__file__).parents[2] / "golden" / "0.1.0" / "snapshot"
+BASE = Path(__file__).parents[2] / "golden" / "0.2.0" / "snapshot"
 
 
 class SessionStarted(Exception):  # noqa: N818 - no error: it is what should come

@@ -18,7 +18,7 @@ import streamydb.sql.pool
 from streamydb import sql
 from streamydb.backup.snapshots import SnapshotError
 from streamydb.read_model import ReadModel, SnapshotAhead
-from streamydb.sql.keyspace import KeyRange, range_of, within
+from streamydb.sql.keyspace import ScanBounds, range_of, within
 from streamydb.sql.pool import QueryPool
 from streamydb.sql.worker import Job, QueryOutcome, StoredRow, run
 from tests.support.read_model import example, follow, resolve, write
@@ -45,15 +45,17 @@ def rows_of(outcome: QueryOutcome) -> bytes:
 
 
 def test_ranges_are_read_from_filters() -> None:
-    assert range_of(None) == KeyRange("", None)
-    assert range_of((KEY >= "a/") & (KEY < "a0")) == KeyRange("a/", "a0")
-    assert range_of(KEY == "x") == KeyRange("x", "x\0")
-    assert range_of((KEY > "x") & (KEY <= "y") & (pc.field("version") > 3)) == KeyRange(
+    assert range_of(None) == ScanBounds("", None)
+    assert range_of((KEY >= "a/") & (KEY < "a0")) == ScanBounds("a/", "a0")
+    assert range_of(KEY == "x") == ScanBounds("x", "x\0")
+    assert range_of((KEY > "x") & (KEY <= "y") & (pc.field("version") > 3)) == ScanBounds(
         "x\0", "y\0"
     )
-    assert range_of((KEY == "x") | (KEY == "z")) == KeyRange("", None)
-    assert range_of(pc.field("value") == '(key == "a")') == KeyRange("", None)
-    assert range_of((pc.field("value") == '" and (key == "a")') & (KEY < "b")) == KeyRange("", "b")
+    assert range_of((KEY == "x") | (KEY == "z")) == ScanBounds("", None)
+    assert range_of(pc.field("value") == '(key == "a")') == ScanBounds("", None)
+    assert range_of((pc.field("value") == '" and (key == "a")') & (KEY < "b")) == ScanBounds(
+        "", "b"
+    )
 
 
 TEXTS = st.text(max_size=4) | st.sampled_from(["a", "b", '"', "\\", " and ", "(key", ")", "\n"])

@@ -15,8 +15,6 @@ from simulator.workload import Deadlines, Workload
 from streamydb.columns.record_rows import CompiledRecords
 from streamydb.columns.table import Ragged, Texts
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
-from streamydb.records.begins import EVERYWHERE, EXPIRY_IN_CALLS, Begins
-from streamydb.records.rulings import Rulings
 from streamydb.txn_processor import compile as compiler
 from streamydb.txn_processor import scan as scanner
 from streamydb.txn_processor.call_reader import CALL_KEYS_MAX
@@ -32,18 +30,11 @@ TOKENS = (
 NUMBERS = (1, -5, 0, 2**63 - 1, -(2**63), 10**18, 10**17, "v", "é", 1.5, None, True, [1])
 
 
-BEGINS = Begins({**EVERYWHERE.places, EXPIRY_IN_CALLS: {1: 50}})
-
-
 def compiled(values: list[bytes | None]) -> CompiledRecords:
-    """Compiled as records of two partitions; in one of them a rule begins later."""
+    """Compiled as records of two partitions."""
     n = len(values)
     return compiler.compile_records(
-        np.arange(n, dtype=np.int32) % 2,
-        np.arange(n),
-        np.arange(n),
-        values,
-        rulings=Rulings((), BEGINS),
+        np.arange(n, dtype=np.int32) % 2, np.arange(n), np.arange(n), values
     )
 
 

@@ -27,11 +27,10 @@ from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.pipeline.record import read_record
 from streamydb.pipeline.standby.agreement import Agreement
 from streamydb.procedures.modules import MemoryModules
-from streamydb.read_model import ReadModel, StoreMissingError
+from streamydb.read_model import ReadModel
 from streamydb.records import decode_change, decode_dead_letter, decode_result
-from streamydb.records.begins import NOWHERE
 from streamydb.records.control import decode_message
-from streamydb.records.rulings import Rulings
+from streamydb.records.rulings import NO_RULINGS
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.order import LogRecord
 from streamydb.verify.oracle.replay import replay as replay_serially
@@ -42,10 +41,6 @@ RELEASES = sorted(ROOT.iterdir())
 _TOPICS = {o.RESULTS: "results", o.CHANGES: "changes", o.DEAD_LETTERS: "deadletters"}
 
 pytestmark = pytest.mark.parametrize("golden", RELEASES, ids=lambda path: path.name)
-
-
-OLD = Rulings(begins=NOWHERE)
-"""An earlier release has executed all of these logs."""
 
 
 def load(path: Path) -> Any:
@@ -79,7 +74,6 @@ def test_the_log_means_the_same(golden: Path) -> None:
         initial_partitions=kept["config"]["partitions"],
         id_window=kept["config"]["id_window"],
         modules=modules_of(golden),
-        rulings=OLD,
     )
     assert [tuple(each) for each in found.outputs] == outputs_of(golden)
 
@@ -95,7 +89,6 @@ def test_a_checkpoint_goes_on(golden: Path, grouping: str, monkeypatch: pytest.M
     log.partitions = log_of(golden)
     cluster = sim.Cluster(config, log, random.Random(2), crashes=0.0)
     cluster.limit_plans(kept["plan_limit"])
-    cluster.rulings = OLD
     for node, blobs, gathered in zip(cluster.nodes, kept["shards"], kept["gathered"], strict=True):
         node.blobs, node.gathered = MemoryBlobs(blobs), MemoryBlobs(gathered)
     cluster.feedback = kept["feedback"]
@@ -147,11 +140,8 @@ def test_what_lies_on_disk_is_understood(golden: Path, tmp_path: Path) -> None:
         initial_partitions=2,
         id_window=config_of(BackupFolder(copy / "backup").manifest()).id_window,
         modules=modules_of(golden),
-        rulings=OLD,
     ).state
-    with pytest.raises(StoreMissingError, match="its follower takes it over"):
-        ReadModel.open(copy / "read-model", DATABASE)
-    model = ReadModel.open(copy / "read-model", DATABASE, write=True)  # takes over its format
+    model = ReadModel.open(copy / "read-model", DATABASE)
     with model.snapshot() as shown:
         for key, (value, version) in state.items():
             entry = shown.get(key)
@@ -175,11 +165,10 @@ def test_a_backup_is_restored(golden: Path, tmp_path: Path) -> None:
         initial_partitions=2,
         id_window=manifest.id_window,
         modules=modules_of(golden),
-        rulings=OLD,
     )
     last = found.next_seq - 1
     assert 0 < base.about.seq < last == manifest.seq
-    run = LogReplay(config_of(manifest), tmp_path, base, last, modules_of(golden), OLD)
+    run = LogReplay(config_of(manifest), tmp_path, base, last, modules_of(golden), NO_RULINGS)
     replay(run, backup, manifest.ends, last)
     expected = state_digest({key.encode(): value for key, value in found.state.items()})
     assert run.state(DATABASE, "log").about.digest == expected
