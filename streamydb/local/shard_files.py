@@ -50,8 +50,8 @@ _MARK: Final = "+segments-1"
 does not know it, finds a position that it cannot trust, and makes the file anew.
 """
 
-_RECENT_PAGES_MAX: Final = 32_768
-"""Pages of LMDB (128 MiB) that hold small values; what is older settles. More of them are copied by
+_RECENT_PAGES_MAX: Final = 65_536
+"""Pages of LMDB (256 MiB) that hold small values; what is older settles. More of them are copied by
 each plan, and fewer make each settling rewrite more of the segments.
 """
 
