@@ -45,6 +45,7 @@ _LOADED: Final = 500_000
 """Accounts that one plan of the loading phase writes."""
 
 _CGROUPS: Final = Path("/sys/fs/cgroup/memory")
+_OWN: Final = Path("/proc/self/cgroup")
 _DISK_S: Final = 4.0
 
 
@@ -153,8 +154,10 @@ def _size(folder: Path) -> str:
 
 @contextmanager
 def _limited(memory_mb: int) -> Iterator[Path]:
-    """A memory cgroup of that size."""
-    group = _CGROUPS / f"streamydb-bench-{os.getpid()}"
+    """A memory cgroup of that size within the one of this process, whose limits stay."""
+    rows = [line.split(":", 2) for line in _OWN.read_text(encoding="ascii").splitlines()]
+    own = next(path for _, controllers, path in rows if controllers == "memory")
+    group = _CGROUPS / own.lstrip("/") / f"streamydb-bench-{os.getpid()}"
     group.mkdir()
     try:
         (group / "memory.limit_in_bytes").write_text(f"{memory_mb << 20}", encoding="ascii")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -172,6 +175,56 @@ def test_a_death_while_values_settle_leaves_them_whole(
     compare(LmdbValues(folder), model, rng)
     assert died > 3
     monkeypatch.undo()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_process_that_is_killed_while_values_settle_leaves_them_whole(
+    folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGKILL between a segment's file, the commit of LMDB, and the removal of earlier files."""
+    rng, model, killed = random.Random(seed), MemoryValues(), set[str]()
+    steps = {"_write": Settling._write, "run": Settling.run, "finish": Settling.finish}
+    with monkeypatch.context() as patch:
+        for version in range(40):
+            step, behind, turn = rng.choice([*steps]), rng.random() < 0.5, rng.randrange(3)
+            patch.setattr(Settling, step, deadly(steps[step], turn, behind=behind))
+            writes, before = drawn(rng, version), model.at
+            reached = (before[0] + 1, f"p{before[0]}")
+            LmdbValues.close(folder)
+            child = os.fork()
+            if child == 0:
+                try:
+                    LmdbValues(folder).apply(before, reached, *items_of(writes))
+                finally:
+                    os._exit(0)
+            _, status = os.waitpid(child, 0)
+            patch.setattr(Settling, step, steps[step])
+            if os.WIFSIGNALED(status):
+                killed.add(f"{step} {behind}")
+            store = LmdbValues(folder)
+            assert store.position() == reached
+            assert model.apply(before, reached, *items_of(writes))
+            if rng.random() < 0.3:
+                compare(store, model, rng)
+                apply_both(store, model, drawn(rng, version))
+    compare(LmdbValues(folder), model, rng)
+    assert len(killed) >= 4
+
+
+def deadly(sound: Callable[..., Any], turn: int, *, behind: bool) -> Callable[..., Any]:
+    """Return a step in whose call number ``turn`` its process is killed, before or behind it."""
+    turns = itertools.count()
+
+    def step(self: Settling, *args: Any) -> Any:
+        dies = next(turns) == turn
+        if dies and not behind:
+            os.kill(os.getpid(), signal.SIGKILL)
+        made = sound(self, *args)
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return made
+
+    return step
 
 
 def test_files_that_no_transaction_names_are_removed(folder: Path) -> None:
