@@ -15,9 +15,11 @@ import ctypes
 import mmap
 import secrets
 import shutil
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import islice, pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -54,6 +56,10 @@ _ROUNDS_MAX: Final = 2
 """How often settling comes to the last key at a time; large values stay in LMDB."""
 
 _READ_PAGES_MAX: Final = 64
+_GAP_PAGES_MAX: Final = 4
+_BLOCK_ENTRIES: Final = 256
+"""So many entries of LMDB are copied at a time; any of them may be a large value."""
+
 _OFFSET_BYTES: Final = 8
 Pair = tuple[Any, Any]
 
@@ -136,7 +142,7 @@ class Segments:
             return out
         names = Ragged.of(keys)
         numbers = pages_of(self._firsts, names)
-        for number in np.unique(numbers[numbers >= 0]).tolist():
+        for number in np.flatnonzero(np.bincount(numbers[numbers >= 0])).tolist():
             rows = np.flatnonzero(numbers == number)
             mapped, wanted = self._mapped(number), names.take(rows)
             pages = pages_of(mapped.fences, wanted)
@@ -257,20 +263,32 @@ def _map(path: Path, segment: Segment) -> _Mapped:
 
 
 def _fetch(mapped: _Mapped, pages: Ints) -> None:
-    """Have the disk read all pages at once that are not in memory; reading waits for them."""
-    wanted = np.unique(pages)
-    wanted = wanted[wanted >= 0]
+    """Have the disk read all pages at once that are not in memory; reading waits for them.
+
+    Runs with small gaps are read as one: the disk takes as long for a few pages as for one.
+    """
+    wanted = pages[pages >= 0]
     resident = _resident()
     if len(wanted) < 2 or resident is None:
         return
-    first, count = int(wanted[0]), int(wanted[-1] - wanted[0]) + 1
+    first = int(wanted.min())
+    count = int(wanted.max()) - first + 1
     there = np.zeros(count, np.uint8)
     address = mapped.data.ctypes.data + first * PAGE_BYTES
     if resident(address, count * PAGE_BYTES, there.ctypes.data):
         return
-    missing = wanted[(there[wanted - first] & 1) == 0]
-    for page in missing.tolist():
-        mapped.file.madvise(mmap.MADV_WILLNEED, page * PAGE_BYTES, PAGE_BYTES)
+    missing = np.zeros(count, np.bool_)
+    missing[wanted - first] = True
+    missing &= (there & 1) == 0
+    rows = np.flatnonzero(missing) + first
+    if not len(rows):
+        return
+    cuts = np.flatnonzero(rows[1:] - rows[:-1] > _GAP_PAGES_MAX)
+    starts = rows[np.concatenate(([0], cuts + 1))].tolist()
+    ends = rows[np.concatenate((cuts, [len(rows) - 1]))].tolist()
+    for start, last in zip(starts, ends, strict=True):
+        size = (last + 1 - start) * PAGE_BYTES
+        mapped.file.madvise(mmap.MADV_WILLNEED, start * PAGE_BYTES, size)
 
 
 @cache
@@ -294,7 +312,8 @@ class _Following(NamedTuple):
     """
 
     number: int
-    new: Entries
+    keys: list[bytes]
+    items: Ragged
     seen: int
     behind: bytes | None
 
@@ -334,8 +353,8 @@ class Settling:
             if self._txn.stat(self._values)["leaf_pages"] <= pages_max:
                 break
             following = self._next(after)
-            if len(following.new.keys):
-                self._merge(following.number, following.new)
+            if following.keys:
+                self._merge(following.number, following.keys, following.items)
             entries_max -= following.seen
             rounds += following.behind is None
             after = following.behind or b""
@@ -352,30 +371,40 @@ class Settling:
         items: list[bytes] = []
         number, seen, end, behind = 0, 0, None, None
         with self._txn.cursor(self._values) as cursor:
-            for key, item in cursor if cursor.set_range(after) else ():
-                name = bytes(key)
+            pairs = iter(cursor) if cursor.set_range(after) else iter(())
+            while block := list(islice(pairs, _BLOCK_ENTRIES)):
                 if not seen and len(self._segments):
-                    number, end = self._segments.covering(name)
-                if seen == _STEP_ENTRIES or (end is not None and name >= end):
-                    behind = name
+                    number, end = self._segments.covering(block[0][0])
+                room = min(len(block), _STEP_ENTRIES - seen)
+                if end is not None and block[-1][0] >= end:
+                    room = min(room, bisect_left(block, end, key=itemgetter(0)))
+                seen += room
+                small = [pair for pair in block[:room] if sum(map(len, pair)) <= ENTRY_BYTES_MAX]
+                keys += [key for key, _ in small]
+                items += [item for _, item in small]
+                if room < len(block):
+                    behind = block[room][0]
                     break
-                seen += 1
-                if len(name) + len(item) <= ENTRY_BYTES_MAX:
-                    keys.append(name)
-                    items.append(bytes(item))
-        return _Following(number, Entries(Ragged.of(keys), Ragged.of(items)), seen, behind)
+        return _Following(number, keys, Ragged.of(items), seen, behind)
 
-    def _merge(self, number: int, new: Entries) -> None:
+    def _merge(self, number: int, keys: list[bytes], items: Ragged) -> None:
         segments = self._segments
         old = segments.entries(number) if len(segments) else _NONE
         pages = _SEGMENT_PAGES * (1 + len(segments) // _SEGMENTS_MANY)
-        made = [self._write(part) for part in _parts(merged(old, new), pages)]
-        delete = self._txn.delete
-        for key in new.keys.tolist():
-            delete(key, db=self._values)
+        entries = merged(old, Entries(Ragged.of(keys), items))
+        made = [self._write(part) for part in _parts(entries, pages)]
+        self._delete(keys)
         self._replaced += [segment.name for segment in segments.listed[number : number + 1]]
         listed = [*segments.listed[:number], *made, *segments.listed[number + 1 :]]
         self._segments = segments_of(self._folder, msgspec.msgpack.encode(listed))
+
+    def _delete(self, keys: list[bytes]) -> None:
+        """Delete keys that are in LMDB, in order; mostly each is the next one."""
+        with self._txn.cursor(self._values) as cursor:
+            for key in keys:
+                if cursor.key() != key:
+                    cursor.set_key(key)
+                cursor.delete()
 
     def _write(self, entries: Entries) -> Segment:
         """Write a segment; its name is new, so nobody has another file of that name in memory."""

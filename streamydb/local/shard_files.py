@@ -114,28 +114,36 @@ class LmdbValues:
         A file that is larger than the memory for it makes most keys wait for the disk. Then the
         next ones are loaded by several threads, whose waits overlap.
         """
-        begun = perf_counter()
-        values = self._load_together(at, keys) if self._slow else self._load(at, keys)
-        self._slow = perf_counter() - begun > _SLOW_S * max(len(keys), _THREADS)
-        return values
+        if self._slow:
+            recent = self._recent_together(at, keys)
+            if recent is None:
+                return None
+            return self._read(at, lambda _, segments: segments.filled(keys, recent))
+        return self._read(at, lambda txn, segments: segments.filled(keys, self._get(txn, keys)))
 
-    def _load_together(self, at: Position, keys: Sequence[bytes]) -> list[bytes | None] | None:
+    def _get(self, txn: lmdb.Transaction, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Load what LMDB has of keys, one by one, and note whether that was slow."""
+        begun = perf_counter()
+        recent = list(map(txn.get, keys))
+        self._slow = perf_counter() - begun > _SLOW_S * max(len(keys), _THREADS)
+        return recent
+
+    def _recent_together(self, at: Position, keys: Sequence[bytes]) -> list[bytes | None] | None:
+        """Load what LMDB has of keys in several threads: it lets others run while it waits."""
+        begun = perf_counter()
         each = max(1, -(-len(keys) // _THREADS))
         parts = [keys[start : start + each] for start in range(0, len(keys), each)]
         whole: list[bytes | None] = []
-        for values in _threads().map(partial(self._load, at), parts or [keys]):
+        for values in _threads().map(partial(self._recent, at), parts or [keys]):
             if values is None:
                 return None
             whole += values
+        self._slow = perf_counter() - begun > _SLOW_S * max(len(keys), _THREADS)
         return whole
 
-    def _load(self, at: Position, keys: Sequence[bytes]) -> list[bytes | None] | None:
-        """Load keys one by one; LMDB lets other threads run while it waits for the disk."""
-
-        def loaded(txn: lmdb.Transaction, segments: Segments) -> list[bytes | None]:
-            return segments.filled(keys, list(map(txn.get, keys)))
-
-        return self._read(at, loaded)
+    def _recent(self, at: Position, keys: Sequence[bytes]) -> list[bytes | None] | None:
+        with self._env.begin(self._values) as txn:
+            return list(map(txn.get, keys)) if self._position(txn) == at else None
 
     def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
         """Return how many bytes each encoded value has, -1 where absent; None when not ``at``.
