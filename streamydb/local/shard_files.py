@@ -25,7 +25,9 @@ from typing import Any, Final, TypeVar
 import lmdb
 
 from streamydb.frames.blobs import KeyScan, Position, end_name, ends_at, first_name, size_of
+from streamydb.frames.segments import PAGE_BYTES
 from streamydb.local import segment_files
+from streamydb.local.memory import memory_bytes
 from streamydb.local.segment_files import SegmentLostError, Segments, Settling, segments_of
 
 _IN_USE: Final = "in-use"
@@ -46,6 +48,11 @@ does not know it, finds a position that it cannot trust, and makes the file anew
 _RECENT_PAGES_MAX: Final = 65_536
 """Pages of LMDB (256 MiB) that hold small values; what is older settles. More of them are copied by
 each plan, and fewer make each settling rewrite more of the segments.
+"""
+
+_WHOLE_SHARE: Final = 32
+"""Nothing settles while all pages together have less than such a part of the memory: then the disk
+has nothing to do, and settling would only take processor time.
 """
 
 _SETTLED_MIN: Final = 4_096
@@ -241,8 +248,12 @@ class LmdbValues:
     def _settle(self, at: Position, written: int) -> None:
         """Move older values into segments if LMDB has many; all values stay what they are."""
         with self._env.begin(self._values) as txn:
-            if txn.stat(self._values)["leaf_pages"] <= _RECENT_PAGES_MAX:
+            pages = txn.stat(self._values)["leaf_pages"]
+            if pages <= _RECENT_PAGES_MAX:
                 return
+            whole = not len(self._segments(txn))
+        if whole and pages * PAGE_BYTES * _WHOLE_SHARE <= memory_bytes():
+            return
         most = max(_SETTLED_MIN, _SETTLED_TIMES * written)
         with self._env.begin(self._values, write=True) as txn:
             if self._position(txn) != at:

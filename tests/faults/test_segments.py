@@ -21,7 +21,7 @@ import os, random, signal
 from pathlib import Path
 from streamydb.local import segment_files, shard_files
 
-shard_files._RECENT_PAGES_MAX = 0
+shard_files._RECENT_PAGES_MAX, shard_files._WHOLE_SHARE = 0, 1 << 60
 segment_files._SEGMENT_PAGES = 1
 deaths, chance = Path({deaths!r}), random.SystemRandom()
 

@@ -31,6 +31,7 @@ KEYS = 3_000
 def settles_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Settle a few hundred entries, into segments of a few pages."""
     monkeypatch.setattr(shard_files, "_RECENT_PAGES_MAX", 4)
+    monkeypatch.setattr(shard_files, "_WHOLE_SHARE", 1 << 60)
     monkeypatch.setattr(shard_files, "_SETTLED_MIN", 50)
     monkeypatch.setattr(segment_files, "_SEGMENT_PAGES", 3)
     monkeypatch.setattr(segment_files, "_SEGMENTS_MANY", 8)
@@ -306,4 +307,24 @@ def test_a_release_without_segments_does_not_trust_a_file_that_has_them(folder: 
         txn.put(b"position", b"7 anew")  # as it then makes the file anew
     assert store.load((7, "anew"), [key_of(n) for n in range(KEYS)]) == [None] * KEYS
     ShardValues(state, blobs, store).read(Ragged.of([b"1"]))
+    compare(store, model, rng)
+
+
+def test_values_that_fit_into_memory_do_not_settle(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, model, store = random.Random(5), MemoryValues(), LmdbValues(folder)
+    monkeypatch.setattr(shard_files, "_WHOLE_SHARE", 32)
+    for version in range(10):
+        apply_both(store, model, drawn(rng, version))
+    assert not segments(folder)
+    with store._env.begin(store._values) as txn:
+        pages = txn.stat(store._values)["leaf_pages"]
+    monkeypatch.setattr(shard_files, "memory_bytes", lambda: 32 * 4_096 * (pages - 1))
+    apply_both(store, model, drawn(rng, 10))
+    assert segments(folder)
+    monkeypatch.setattr(shard_files, "memory_bytes", lambda: 1 << 60)
+    before = segments(folder)
+    while set(before) & set(segments(folder)):  # what has settled once goes on to
+        apply_both(store, model, drawn(rng, 11))
     compare(store, model, rng)
