@@ -62,6 +62,7 @@ _BLOCK_ENTRIES: Final = 256
 
 _OFFSET_BYTES: Final = 8
 Pair = tuple[Any, Any]
+Copied = tuple[bytes, bytes]
 
 
 class SegmentLostError(Exception):
@@ -371,15 +372,19 @@ class Settling:
         items: list[bytes] = []
         number, seen, end, behind = 0, 0, None, None
         with self._txn.cursor(self._values) as cursor:
-            pairs = iter(cursor) if cursor.set_range(after) else iter(())
-            while block := list(islice(pairs, _BLOCK_ENTRIES)):
+            pairs: Any = iter(cursor if cursor.set_range(after) else ())
+            while block := list[Copied](islice(pairs, _BLOCK_ENTRIES)):
                 if not seen and len(self._segments):
                     number, end = self._segments.covering(block[0][0])
                 room = min(len(block), _STEP_ENTRIES - seen)
                 if end is not None and block[-1][0] >= end:
                     room = min(room, bisect_left(block, end, key=itemgetter(0)))
                 seen += room
-                small = [pair for pair in block[:room] if sum(map(len, pair)) <= ENTRY_BYTES_MAX]
+                small = [
+                    (key, item)
+                    for key, item in block[:room]
+                    if len(key) + len(item) <= ENTRY_BYTES_MAX
+                ]
                 keys += [key for key, _ in small]
                 items += [item for _, item in small]
                 if room < len(block):

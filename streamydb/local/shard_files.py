@@ -131,7 +131,7 @@ class LmdbValues:
     def _get(self, txn: lmdb.Transaction, keys: Sequence[bytes]) -> list[bytes | None]:
         """Load what LMDB has of keys, one by one, and note whether that was slow."""
         begun = perf_counter()
-        recent = list(map(txn.get, keys))
+        recent: list[Any] = list(map(txn.get, keys))
         self._slow = perf_counter() - begun > _SLOW_S * max(len(keys), _THREADS)
         return recent
 

@@ -184,7 +184,9 @@ def test_a_process_that_is_killed_while_values_settle_leaves_them_whole(
 ) -> None:
     """SIGKILL between a segment's file, the commit of LMDB, and the removal of earlier files."""
     rng, model, killed = random.Random(seed), MemoryValues(), set[str]()
-    steps = {"_write": Settling._write, "run": Settling.run, "finish": Settling.finish}
+    steps: dict[str, Callable[..., Any]] = {
+        name: getattr(Settling, name) for name in ("_write", "run", "finish")
+    }
     with monkeypatch.context() as patch:
         for version in range(40):
             step, behind, turn = rng.choice([*steps]), rng.random() < 0.5, rng.randrange(3)
