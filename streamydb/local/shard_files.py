@@ -55,6 +55,7 @@ _WHOLE_SHARE: Final = 32
 has nothing to do, and settling would only take processor time.
 """
 
+_SNAPSHOT_ATTEMPTS: Final = 3
 _SETTLED_MIN: Final = 4_096
 _SETTLED_TIMES: Final = 2
 """An apply settles so many times the keys that it writes, so that it gains on them."""
@@ -347,11 +348,14 @@ class LmdbSnapshot:
 
     @classmethod
     def of(cls, folder: Path) -> LmdbSnapshot | None:
-        """Return the values in ``folder``; None if there is no file, or not all of it now."""
-        try:
-            return cls(folder) if (folder / "values" / "data.mdb").exists() else None
-        except SegmentLostError:
-            return None
+        """Return the values in ``folder``; None if there is no file, or not all of it now.
+
+        The shard may replace segments while they are opened; the next attempt has its new ones.
+        """
+        for _ in range(_SNAPSHOT_ATTEMPTS):
+            with suppress(SegmentLostError):
+                return cls(folder) if (folder / "values" / "data.mdb").exists() else None
+        return None
 
     def close(self) -> None:
         self._txn.abort()

@@ -330,3 +330,27 @@ def test_values_that_fit_into_memory_do_not_settle(
     while set(before) & set(segments(folder)):  # what has settled once goes on to
         apply_both(store, model, drawn(rng, 11))
     compare(store, model, rng)
+
+
+def test_a_snapshot_is_whole_though_its_segments_are_replaced_while_it_opens_them(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, model, store = random.Random(6), MemoryValues(), LmdbValues(folder)
+    for version in range(20):
+        apply_both(store, model, drawn(rng, version))
+    opens, replaced = segment_files.Segments.open_all, list[int]()
+
+    def replaces(self: segment_files.Segments) -> None:
+        if not replaced:
+            before = segments(folder)
+            while set(before) & set(segments(folder)):
+                apply_both(store, model, drawn(rng, 20))
+                replaced.append(1)
+            self.open.clear()  # as in another process, which has not opened them yet
+        opens(self)
+
+    monkeypatch.setattr(segment_files.Segments, "open_all", replaces)
+    snapshot = LmdbSnapshot.of(folder)
+    assert replaced
+    assert snapshot is not None
+    require(snapshot, dict(model.data))
