@@ -294,7 +294,11 @@ if hasattr(os, "register_at_fork"):
 
 
 def _opened(folder: Path, map_bytes: int, *, write: bool) -> tuple[lmdb.Environment, Tables]:
-    """Open a file and its sub-databases; make what is missing if it is to be written."""
+    """Open a file and its sub-databases; make what is missing if it is to be written.
+
+    A commit syncs what it has written, but not the page that makes it the last one: a power loss
+    may undo the last commit, and leaves the file whole. The follower reads its records again.
+    """
     try:
         env = lmdb.open(
             str(folder),
@@ -303,6 +307,7 @@ def _opened(folder: Path, map_bytes: int, *, write: bool) -> tuple[lmdb.Environm
             max_readers=READERS_MAX,
             readonly=not write,
             create=write,
+            metasync=False,
             readahead=False,
         )
         try:

@@ -29,6 +29,28 @@ def test_a_checkpoint_belongs_to_one_log(tmp_path: Path) -> None:
         require_same_log(tmp_path, "the-second")
 
 
+@pytest.mark.fault(19, "the record of the checkpoint gone, and truncated", "refused, with the file")
+@pytest.mark.parametrize(
+    ("left", "said"), [(None, "is missing though"), (0.5, "cannot be read"), (0, "cannot be read")]
+)
+def test_a_checkpoint_whose_record_is_damaged_is_refused(
+    tmp_path: Path, left: float | None, said: str
+) -> None:
+    before = recorded_config(tmp_path, Settings(), 1)
+    (tmp_path / "query").mkdir()
+    record = tmp_path / "streamydb.json"
+    whole = record.read_bytes()
+    if left is None:
+        record.unlink()
+    else:
+        record.write_bytes(whole[: int(left * len(whole))])
+    with pytest.raises(ConfigurationError, match=f"{record} {said}") as refused:
+        recorded_config(tmp_path, Settings(), 1)
+    assert "`streamydb rebuild`" in str(refused.value)
+    record.write_bytes(whole)
+    assert recorded_config(tmp_path, Settings(), 1) == before
+
+
 @pytest.mark.fault(
     21, "feedback of a newer release: of another pipeline, and of this one", "passed by; refused"
 )
