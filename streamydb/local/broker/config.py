@@ -83,7 +83,6 @@ _SMALL = (
     "-XX:MaxNewSize=16m",
     "-XX:TieredStopAtLevel=1",
     "-XX:ReservedCodeCacheSize=48m",
-    "-XX:CompileThresholdScaling=3",
 )
 """What the first compiler makes is small, too."""
 
