@@ -11,15 +11,19 @@ from weakref import WeakSet, ref
 import httpx
 
 from streamydb.client import connections
-from streamydb.client.connections import HttpOptions, Tags
+from streamydb.client.connections import HttpOptions
 from streamydb.client.errors import ConnectionLostError
 from streamydb.client.http import (
     EventParser,
     HttpAnswer,
+    Tags,
+    build,
+    check_tag,
     decode,
     encode,
     encode_open,
     raise_for_status,
+    wire_of,
 )
 from streamydb.client.requests import Event, Open, Request
 from streamydb.client.session import Generation
@@ -43,7 +47,7 @@ class HttpTransport:
 
     def send(self, request: Request[Any]) -> Any:
         try:
-            sent = connections.build(self._client, encode(request), next(self._tags), self._history)
+            sent = build(self._client, encode(request), next(self._tags), self._history)
             answer = self._client.send(sent)
         except httpx.RequestError as error:
             raise connections.fault(error) from error
@@ -59,7 +63,7 @@ class HttpTransport:
         with ExitStack() as stack:
             try:
                 tag = next(self._tags)
-                sent = connections.build(self._client, encode_open(request), tag, self._history)
+                sent = build(self._client, encode_open(request), tag, self._history)
                 answer = self._client.send(sent, stream=True)
                 stack.callback(answer.close)
                 self._take(answer)
@@ -92,10 +96,10 @@ class HttpTransport:
 
     def _take(self, answer: httpx.Response) -> None:
         """Note the connection that an answer came on; refuse what is none to its request."""
-        wire = connections.wire_of(answer)
+        wire = wire_of(answer)
         if wire is not None:
             self._wires.add(wire)
-        connections.check_tag(answer)
+        check_tag(answer)
 
 
 class HttpStream:

@@ -12,9 +12,8 @@ from streamydb.client.attempts import Attempt
 from streamydb.client.blocking.transports import Perform, Stream, Transport, drive
 from streamydb.client.errors import ClosedError
 from streamydb.client.lifetimes import Lifetime
-from streamydb.client.reads import as_list
 from streamydb.client.requests import Change, Entry, Open, Pause, Receive, Request
-from streamydb.client.transactions import Builder, Committed
+from streamydb.client.transactions import Builder, Committed, as_list
 from streamydb.client.watch_core import FollowedStream, Watching
 from streamydb.records.emission import Emitted
 

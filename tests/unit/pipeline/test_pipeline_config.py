@@ -12,6 +12,7 @@ from streamydb.frames.encoding import pack
 from streamydb.frames.protocol import FORMAT
 from streamydb.frames.shards import ShardConfig
 from streamydb.limits import PLAN_RECORDS_MAX
+from streamydb.local.java import GIVES_BACK
 from streamydb.parser.core import parse_feedback
 from streamydb.pipeline import __main__ as command
 from streamydb.pipeline.__main__ import main, parse
@@ -92,6 +93,7 @@ def test_a_small_pipeline_has_small_sizes_and_what_is_given_wins() -> None:
     options = settings[DRIVER_OPTIONS]
     assert options.startswith(SMALL_JAVA)
     assert "-Dlog4j2.configurationFile=" in options
+    assert " ".join(GIVES_BACK) in options
     assert sum(f"-XX:+Use{name}GC" in options for name in ("G1", "Parallel", "Serial")) == 1
 
 
