@@ -264,8 +264,8 @@ class _World:
                 begins = lead.may_begin_at_once(now_ms, leads=leads)
             driver.at_once = False
             if begins:
-                driver.begins_t = room.t + self._rng.choice([300, 1_000, 4_000])
-                lag = self._rng.choice([0, 0, 300, 3_000])
+                driver.begins_t = room.t + self._rng.choice([300, 1_500, 5_000])
+                lag = self._rng.choice([0, 300, 3_000])
                 driver.base = driver.position = max(0, driver.micro.executed - lag)
 
     def _begin(self, driver: _Driver) -> None:

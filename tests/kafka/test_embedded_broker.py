@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from streamydb import kafka
 from streamydb.local.broker import (
     BrokerError,
     EmbeddedBroker,
@@ -103,14 +104,20 @@ def test_topics_are_not_created_by_accident(bootstrap: str, database: str) -> No
     assert database not in topics(bootstrap)
 
 
+@pytest.mark.fault(18, "a broker with auto-creation", "warned of with the fix")
 def test_own_properties_win_in_a_process_group_of_its_own(
-    private_broker: MakeBroker, tmp_path: Path
+    private_broker: MakeBroker, tmp_path: Path, database: str
 ) -> None:
-    """And a process that inherited the broker's id is left alone."""
+    """A database is warned of this one. A process that inherited the broker's id is left alone."""
     broker = private_broker(properties={"auto.create.topics.enable": "true"}).start()
     append(broker.bootstrap, "by-accident", 1)
     assert "by-accident" in topics(broker.bootstrap)
     assert os.getpgid(broker.record.pid) == broker.record.pid != os.getpgid(0)
+    client = {"bootstrap.servers": broker.bootstrap}
+    kafka.create(client, database)
+    (problem,) = kafka.check(client, database)
+    assert problem.severity == "warning"
+    assert problem.fix.startswith("auto.create.topics.enable=false")
     leaves_a_stranger_alone(broker, tmp_path / "x")
 
 

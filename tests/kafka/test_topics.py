@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from json import loads
 
 import pytest
@@ -29,7 +28,6 @@ from streamydb.kafka import (
 from streamydb.kafka.admin import change_settings, describe_topics
 from streamydb.kafka.clients import MESSAGES, administrator, appender
 from streamydb.kafka.creation import changes_begun, existing
-from streamydb.local.broker import EmbeddedBroker
 from streamydb.records.begins import Begins
 from streamydb.testing.database import wait_for
 
@@ -276,19 +274,6 @@ def test_what_pipelines_share_is_added_where_it_is_missing(client: Client, datab
     assert delete(client, database) == wanted
     with pytest.raises(TopicsError, match="streamydb create"):
         add_shared(client, database)
-
-
-@pytest.mark.fault(18, "a broker with auto-creation", "warned of with the fix")
-def test_auto_creation_of_topics_is_warned_of(
-    private_broker: Callable[..., EmbeddedBroker], database: str
-) -> None:
-    properties = {"auto.create.topics.enable": "true"}
-    with private_broker(properties=properties) as broker:
-        client = {"bootstrap.servers": broker.bootstrap}
-        create(client, database)
-        (problem,) = check(client, database)
-    assert problem.severity == "warning"
-    assert problem.fix.startswith("auto.create.topics.enable=false")
 
 
 def test_copies_that_the_cluster_cannot_hold(client: Client, database: str) -> None:

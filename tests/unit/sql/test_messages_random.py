@@ -23,6 +23,7 @@ import duckdb
 from streamydb.sql.engine import connect, lock, message_of
 from streamydb.sql.worker import Job, StoredRow, run
 from streamydb_layers.tables import SqlError, Tables
+from tests.support.seeds import seeds
 
 ATOMS = (
     "1", "0", "-1", "null", "'a'", "''", "1.5", "key", "value", "version", "ts", "[1, 2]",
@@ -143,7 +144,7 @@ def unusable(told: str, sql: str, settings: set[str]) -> list[str]:
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(seeds(6, 3)))
 def test_no_message_names_what_its_reader_cannot_know_or_do(
     seed: int, locked: duckdb.DuckDBPyConnection, functions: list[str], settings: set[str]
 ) -> None:
@@ -167,7 +168,7 @@ def test_no_setting_shows_a_folder_of_the_service(locked: duckdb.DuckDBPyConnect
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(seeds(4, 2)))
 def test_a_query_of_the_service_has_an_outcome_and_tables_raise_errors_of_their_own(
     seed: int, functions: list[str], settings: set[str]
 ) -> None:
