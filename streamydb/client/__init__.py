@@ -6,8 +6,8 @@
 In: calls. Out: requests to a facade over HTTP, or appends to Kafka and reads of a local read model.
 `requests` says what the core asks of a transport. `core`, `reads`, `attempts`, `calls` and
 `watch_core` are the core: generators without I/O. `awaiting` drives them and carries the requests
-over HTTP; `blocking` is generated from it. `facade.direct` carries them to Kafka, and
-`streamydb.testing` has a database in memory behind either transport.
+over HTTP; `blocking` makes a method for threads of each of its methods. `facade.direct` carries
+them to Kafka, and `streamydb.testing` has a database in memory behind either transport.
 
 Invariants: a transaction's id and bytes are fixed before it is first sent, so that sending again
 never executes it twice; a transaction that may be in the log is never reported as failed; a

@@ -6,10 +6,10 @@ A flow is a generator that yields requests, of whatever kind, and is sent the an
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, NoReturn, Protocol, TypeAlias, TypeVar
 
 from streamydb.client.errors import ConnectionLostError
-from streamydb.client.forks import AsyncOwned
+from streamydb.client.forks import AsyncOwned, Owned
 from streamydb.client.requests import Event, Open, Request
 
 
@@ -64,17 +64,19 @@ _Transport = TypeVar("_Transport", bound=AsyncTransport)
 class AsyncOwnedTransport:
     """A transport for each process that uses it; see `AsyncTransport` and `Owned`."""
 
+    kind: ClassVar[type[Owned[Any]]] = AsyncOwned
+
     def __init__(
         self, make: Callable[[], _Transport], leave: Callable[[_Transport], None] | None = None
     ) -> None:
-        self._owned = AsyncOwned(make, leave)
+        self._owned: Owned[AsyncTransport] = self.kind(make, leave)
         self._owned.make()
 
     async def send(self, request: Request[Any]) -> Any:
         return await self._owned.get().send(request)
 
     async def open(self, request: Open) -> AsyncOwnedStream:
-        return AsyncOwnedStream(await self._owned.get().open(request))
+        return AsyncOwnedStream(await self._owned.get().open(request), self.kind)
 
     async def close(self) -> None:
         transport = self._owned.made()
@@ -85,8 +87,8 @@ class AsyncOwnedTransport:
 class AsyncOwnedStream:
     """A stream of the process that opened it; see `AsyncStream`."""
 
-    def __init__(self, stream: AsyncStream) -> None:
-        self._owned: AsyncOwned[AsyncStream] = AsyncOwned(_of_another)
+    def __init__(self, stream: AsyncStream, kind: type[Owned[Any]]) -> None:
+        self._owned: Owned[AsyncStream] = kind(_of_another)
         self._owned.put(stream)
 
     async def receive(self) -> list[Event]:
