@@ -18,7 +18,7 @@ from msgspec import UNSET, UnsetType
 
 from streamydb.client import core, reads
 from streamydb.client.attempts import run
-from streamydb.client.awaiting.transports import AsyncTransport, Perform, drive
+from streamydb.client.awaiting.transports import AsyncTransport, Perform
 from streamydb.client.awaiting.views import AsyncAtomic, AsyncRecords, AsyncView, AsyncWatch
 from streamydb.client.calls import Procedure, ProcedureCall, call
 from streamydb.client.errors import OutcomeUnknownError
@@ -398,7 +398,7 @@ class AsyncClient:
 
     async def _run(self, flow: Flow[_T], perform: Perform | None = None) -> _T:
         try:
-            return await drive(flow, perform or self._perform)
+            return await core.drive(flow, perform or self._perform)
         except OutcomeUnknownError as error:
             # Let the error ask later, and send again what was sent, if that is known here.
             # Statements of SQL are not: executed again, they might find their own work done.

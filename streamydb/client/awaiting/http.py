@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar
 from weakref import WeakSet, ref
@@ -122,8 +123,9 @@ class AsyncHttpTransport:
         await self._end()
 
     async def _send(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
-        answer: httpx.Response = await self._client.send(request, stream=stream)
-        return answer
+        answer: httpx.Response | Awaitable[httpx.Response]
+        answer = self._client.send(request, stream=stream)
+        return answer if isinstance(answer, httpx.Response) else await answer
 
     async def _read(self, answer: httpx.Response) -> None:
         await answer.aread()

@@ -1,11 +1,8 @@
-"""Transports, which carry requests, and the driver, which runs a flow with their answers.
-
-A flow is a generator that yields requests, of whatever kind, and is sent the answers.
-"""
+"""Transports, which carry requests."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, NoReturn, Protocol, TypeAlias, TypeVar
 
 from streamydb.client.errors import ConnectionLostError
@@ -36,26 +33,7 @@ class AsyncTransport(Protocol):
         """End."""
 
 
-_R = TypeVar("_R")
-_T = TypeVar("_T")
 Perform: TypeAlias = Callable[[Request[Any]], Awaitable[Any]]
-
-
-async def drive(flow: Generator[_R, Any, _T], perform: Callable[[_R], Awaitable[Any]]) -> _T:
-    try:
-        request = next(flow)
-        while True:
-            try:
-                answer = await perform(request)
-            except Exception as error:  # noqa: BLE001 - the flow decides what it means
-                request = flow.throw(error)
-            else:
-                request = flow.send(answer)
-    except StopIteration as end:
-        value: _T = end.value
-        return value
-    finally:
-        flow.close()
 
 
 _Transport = TypeVar("_Transport", bound=AsyncTransport)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 from msgspec import UNSET, UnsetType
 
 from streamydb.client.attempts import Attempt
-from streamydb.client.awaiting.transports import AsyncStream, AsyncTransport, Perform, drive
+from streamydb.client.awaiting.transports import AsyncStream, AsyncTransport, Perform
+from streamydb.client.core import drive
 from streamydb.client.errors import ClosedError
 from streamydb.client.lifetimes import AsyncLifetime
 from streamydb.client.reads import as_list

@@ -38,10 +38,6 @@ class HttpTransport(AsyncHttpTransport):
         arguments = options.arguments(network=transport is None)
         self._begin(httpx.Client(**arguments, transport=transport), history)
 
-    async def _send(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
-        answer: httpx.Response = self._client.send(request, stream=stream)
-        return answer
-
     async def _read(self, answer: httpx.Response) -> None:
         answer.read()
 

@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from streamydb.client.awaiting.transports import AsyncOwnedTransport
-from streamydb.client.awaiting.transports import drive as drive_async
+from streamydb.client.core import drive as drive_async
 from streamydb.client.forks import Owned
 
 _P = ParamSpec("_P")
