@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,6 +103,7 @@ class Engine:
             set_sync(self.connection, options.database, on=True)
         self.results = Ends(self.connection, self.names.results)
         self.memory = MemorySampler(self.processes)
+        self._cpu_s: dict[psutil.Process, float] = {}
 
     @property
     def log(self) -> Path:
@@ -182,8 +183,15 @@ class Engine:
         return [Batch(*(int(number) for number in row)) for row in found]
 
     def cpu_s(self) -> float:
-        """Processor time that the pipeline's processes have used, in seconds."""
-        return self._total(lambda process: sum(process.cpu_times()[:4]))  # with ended children's
+        """Processor time that the pipeline's processes have used, in seconds.
+
+        One that has ended counts as it did when this was last asked: Spark's daemon ignores its
+        workers' ends, so the system adds their time to nobody's.
+        """
+        for process in self.processes():
+            with suppress(psutil.Error):
+                self._cpu_s[process] = sum(process.cpu_times()[:2])
+        return sum(self._cpu_s.values())
 
     def used(self) -> Used:
         """Processor time so far of the pipeline, of the brokers and of this process."""
@@ -192,15 +200,11 @@ class Engine:
 
     def handles(self) -> int:
         """Open file descriptors of the pipeline's processes, sockets included."""
-        return int(self._total(lambda process: process.num_fds()))
-
-    def _total(self, of: Callable[[Any], float]) -> float:
-        """The sum of a figure of the pipeline's processes; one that ends meanwhile has none."""
-        total = 0.0
+        handles = 0
         for process in self.processes():
             with suppress(psutil.Error):
-                total += of(process)
-        return total
+                handles += process.num_fds()
+        return handles
 
     def state_mb(self) -> float:
         """Disk space of the checkpoint and of the value files, in MB."""

@@ -18,7 +18,7 @@ from simulator.value_mutations import together
 from streamydb import errors, records
 from streamydb.frames import plans
 from streamydb.key_processor import core as shard
-from streamydb.key_processor import duplicates, feedback, idwindow, state, values
+from streamydb.key_processor import duplicates, idwindow, inbox, state, values
 from streamydb.key_processor.locking import core, locks, repetitions
 from streamydb.key_processor.locking.state import StepHistory
 from streamydb.parser import compile as compiling
@@ -37,7 +37,7 @@ __all__ = ["MUTATIONS", "Mutation", "mutated"]
 def _plan_on_incomplete_feedback() -> Any:
     """Lock: keys are free as soon as any feedback has come."""
     return mock.patch.object(
-        feedback.PlanFeedback, "is_complete", lambda self, _: bool(self._meta.tokens)
+        inbox.PlanFeedback, "is_complete", lambda self, _: bool(self._meta.tokens)
     )
 
 

@@ -10,7 +10,7 @@ from unittest import mock
 import msgspec
 
 from streamydb.frames.messages import Feedback, Token
-from streamydb.key_processor import core, feedback, grants, progress, repeats, values, withdrawals
+from streamydb.key_processor import core, duplicates, grants, inbox, progress, values, withdrawals
 from streamydb.key_processor.locking import core as single
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.local.shard_files import LmdbValues
@@ -133,27 +133,27 @@ def remember_what_is_withdrawn() -> Any:
 
 def repeats_at_once() -> Any:
     """Large values: all repeated results are told in one micro-batch."""
-    original = repeats.RepeatedResults.first
+    original = duplicates.RepeatedResults.first
 
     def first(self: Any, rows: Any, _: int) -> Any:
         return original(self, rows, 1 << 62)
 
-    return mock.patch.object(repeats.RepeatedResults, "first", first)
+    return mock.patch.object(duplicates.RepeatedResults, "first", first)
 
 
 def repeats_untold() -> Any:
     """Large values: nobody waits for a shard that is still telling repeated results."""
-    original = feedback.PlanFeedback.add
+    original = inbox.PlanFeedback.add
 
     def add(self: Any, told: Feedback | Token) -> None:
         original(self, msgspec.structs.replace(told, more=()))
 
-    return mock.patch.object(feedback.PlanFeedback, "add", add)
+    return mock.patch.object(inbox.PlanFeedback, "add", add)
 
 
 def announce_all_turns() -> Any:
     """Progress: a plan is announced though a shard is still telling repeated results."""
-    return mock.patch.object(repeats, "NOT_YET", "")
+    return mock.patch.object(duplicates, "NOT_YET", "")
 
 
 def announce_what_is_withdrawn() -> Any:

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from hypothesis import settings
 from streamydb.local.broker import EmbeddedBroker, start_detached, stop_detached
 from streamydb.local.own_process import keep_all
 from streamydb.sql.pool import Spare
-from tests.support import stalest, tracing
+from tests.support import query_forks, stalest, tracing
 from tests.support.compiled import compile_share
 from tests.support.recording import OPTION, Recorder
 from tests.support.secured import SECURED
@@ -80,7 +80,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the folder that the workers of a run share; have Java compile for a short life."""
     atexit.register(_hush)
-    Spare.ahead = False  # a process that loads DuckDB takes half a second; most tests use one
+    Spare.ahead = False  # most tests use one process for a query
+    query_forks.install()
     os.environ.setdefault("JDK_JAVA_OPTIONS", _JAVA_OPTIONS)
     if _is_worker(config):
         gc.disable()  # until all tests are collected: it would walk through them again and again
@@ -241,5 +242,11 @@ def _is_worker(config: pytest.Config) -> bool:
 
 def _folder(item: pytest.Item) -> str:
     """The kind of a test; those of the layers have the same kinds, in a folder of their own."""
-    kind, *deeper = item.path.relative_to(Path(__file__).parent).parts
+    return _folder_of(item.path)
+
+
+@cache
+def _folder_of(path: Path) -> str:
+    """Of a file: a path is taken apart once, not for each of its tests."""
+    kind, *deeper = path.relative_to(Path(__file__).parent).parts
     return deeper[0] if kind == "layers" else kind

@@ -85,7 +85,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.pipeline.outcome": _REAL,
     "streamydb.pipeline.query": _REAL,
     "streamydb.pipeline.realtime.gear": _REAL,
-    "streamydb.pipeline.realtime.life": _REAL,
     "streamydb.pipeline.realtime.packing": "makes rows in Spark's JVM; `realtime.rows` reads them",
     "streamydb.pipeline.realtime.query": _REAL,
     "streamydb.pipeline.realtime.readback": "reads Kafka; `confirmations` judges what it sees",

@@ -87,6 +87,8 @@ CASES: Final[dict[int, str]] = {
     51: "Power loss: pages that were not synced are gone",
     52: "A small request that costs much",
     53: "A token asks about what lies outside its scopes",
+    54: "A pipeline with two gears is told to stop under load",
+    55: "The process that forks the processes of `up` is killed half-way",
 }
 """The numbers and short titles of the list of faults."""
 

@@ -35,7 +35,7 @@ from streamydb.kafka import (
     record,
     renew,
 )
-from streamydb.kafka.appender import RecordPlace, TopicAppender
+from streamydb.kafka.appender import DeliveryReport, TopicAppender
 from streamydb.kafka.errors import KafkaError
 from streamydb.kafka.reader import TopicReader
 from streamydb.kafka.rulings import RulingTopic
@@ -274,15 +274,15 @@ class _LogAppender(TopicAppender):
     def append_line(self, partition: int, line: Line) -> None:
         """Append a record; waits while too many are on their way."""
 
-        def delivered(fault: KafkaError | None, placed: RecordPlace) -> None:
+        def delivered(fault: KafkaError | None, report: DeliveryReport) -> None:
             if fault is not None:
                 self.fault = self.fault or fault.str()
-            elif placed.offset != line.offset:
+            elif report.offset != line.offset:
                 self._misplaced(
-                    f"offset {line.offset} of the backup went to {placed.offset}; does somebody "
+                    f"offset {line.offset} of the backup went to {report.offset}; does somebody "
                     "else write to the log?"
                 )
-            elif not placed.has_own_time:
+            elif not report.has_own_time:
                 self._misplaced(f"offset {line.offset} of the backup got the broker's time")
 
         self.append(

@@ -85,7 +85,7 @@ def call_many(
     look: Callable[[], object] = lambda: None,
 ) -> Iterator[Result]:
     """Append transactions and yield their results in the order of appending. One that lacks the
-    locks of a constraint is appended again with them (`constraints.locks`), and the result of that
+    locks of a constraint is appended again with them (`records.attempts`), and the result of that
     one is yielded. Raises StreamyError: as `call`; Failure: nobody listens at Kafka's address.
     """
     from streamydb.kafka.producer import Producer
@@ -123,7 +123,7 @@ def _result(
     producer: Producer, results: ResultReader, where: Appended, payload: bytes, timeout_s: float
 ) -> Result:
     """The result of a transaction, or of its last attempt with the locks that it needs."""
-    from streamydb.constraints.locks import relocked
+    from streamydb.records.attempts import relocked
 
     result = _awaited(results, where, payload, timeout_s)
     for _ in range(LOCK_ATTEMPTS_MAX - 1):

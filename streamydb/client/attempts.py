@@ -29,8 +29,8 @@ from streamydb.client.problems import (
     refusal,
 )
 from streamydb.client.reads import RangeScan, check_key, read, scan_page
-from streamydb.client.requests import Flow, Freshness, perform
-from streamydb.client.session import Session
+from streamydb.client.requests import Flow, Freshness
+from streamydb.client.session import Session, perform
 from streamydb.client.transactions import prepare
 from streamydb.errors import NULL_VALUE, ValueRejected
 from streamydb.records import canonical, decode_value

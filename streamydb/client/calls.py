@@ -33,10 +33,10 @@ from streamydb.client.problems import (
     SnapshotGoneError,
     refusal,
 )
-from streamydb.client.reads import RangeScan, as_list, read, scan_page
-from streamydb.client.requests import Flow, Freshness, Pause, Stored, perform
-from streamydb.client.session import Session
-from streamydb.client.transactions import Committed, ReadItem, prepare
+from streamydb.client.reads import RangeScan, read, scan_page
+from streamydb.client.requests import Flow, Freshness, Pause, Stored
+from streamydb.client.session import Session, perform
+from streamydb.client.transactions import Committed, ReadItem, as_list, prepare
 from streamydb.errors import ValueRejected
 from streamydb.local.module_folder import load_file
 from streamydb.procedures import Workflow, key_function

@@ -1,11 +1,9 @@
-"""The shared parts of both HTTP transports: how to connect, and what a failure means."""
+"""Connections of both HTTP transports: how to connect, what a failure means, how to let go."""
 
 from __future__ import annotations
 
 import ipaddress
-import itertools
 import os
-import secrets
 import socket
 import ssl
 from collections.abc import Callable, Iterable
@@ -27,8 +25,7 @@ from streamydb.client.errors import (
     ConnectionLostError,
     NotConnectedError,
 )
-from streamydb.client.http import REQUEST_HEADER, HttpRequest
-from streamydb.client.session import Generation
+from streamydb.client.http import socket_of, wire_of
 
 _T = TypeVar("_T")
 _SCHEMES: Final = ("http", "https", "socks5", "socks5h")
@@ -162,8 +159,6 @@ def require_key_log() -> None:
         ) from error
 
 
-_CONNECT_S: Final = 5.0  # how long a connection may take to make, or to become free
-
 _NOT_SENT: Final = (
     httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError,
     httpx.UnsupportedProtocol,
@@ -226,41 +221,6 @@ def _trusting(authorities: Path) -> ssl.SSLContext:
         raise ClientConfigurationError(detail) from error
 
 
-class Tags:
-    """Makes names for the requests of a transport: no two of any processes are the same."""
-
-    def __init__(self) -> None:
-        self._stem = secrets.token_hex(6)
-        self._numbers = itertools.count(1)
-
-    def __iter__(self) -> Tags:
-        return self
-
-    def __next__(self) -> str:
-        return f"{self._stem}-{os.getpid()}-{next(self._numbers)}"
-
-
-def check_tag(answer: httpx.Response) -> None:
-    """Drop the connection of an answer to another request. Raises ConnectionLostError."""
-    answered = answer.headers.get(REQUEST_HEADER)
-    if answered is None or answered == answer.request.headers[REQUEST_HEADER]:
-        return
-    connection = _socket_of(wire_of(answer))
-    if connection is not None:
-        with suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
-    raise ConnectionLostError("The answer is that to another request; the connection is dropped.")
-
-
-def wire_of(answer: httpx.Response) -> Any:
-    """Return httpx's object for the connection that an answer came on; None without a network."""
-    return answer.extensions.get("network_stream")
-
-
-def _socket_of(wire: Any) -> Any:
-    return None if wire is None else wire.get_extra_info("socket")
-
-
 def abandon(wires: Iterable[Any]) -> None:
     """Let go of the sockets of connections that are the parent's, in a child of a fork. Nothing is
     sent on them, no end of TLS either, and nothing is shut down. Their numbers stay taken, so that
@@ -268,24 +228,10 @@ def abandon(wires: Iterable[Any]) -> None:
     """
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for wire in wires:
-        connection = _socket_of(wire)
+        connection = socket_of(wire)
         if connection is not None and connection.fileno() >= 0:
             os.dup2(nothing, connection.fileno(), inheritable=False)
     os.close(nothing)
-
-
-def build(
-    client: httpx.Client | httpx.AsyncClient, request: HttpRequest, tag: str, history: Generation
-) -> httpx.Request:
-    """Make httpx's form of a request, which says of which generation its seqs are."""
-    return client.build_request(
-        request.method,
-        request.path,
-        params=request.params,
-        headers={**request.headers, **history.headers(), REQUEST_HEADER: tag},
-        content=request.body,
-        timeout=httpx.Timeout(request.timeout_s, connect=_CONNECT_S, pool=_CONNECT_S),
-    )
 
 
 def fault(error: httpx.RequestError) -> ClientError:
@@ -317,7 +263,7 @@ def wake(answer: httpx.Response) -> None:
     """
     if answer.is_closed or not isinstance(answer.stream, httpx.SyncByteStream):
         return
-    connection = _socket_of(wire_of(answer))
+    connection = socket_of(wire_of(answer))
     if isinstance(connection, socket.socket):
         with suppress(OSError):  # the other side has closed it
             connection.shutdown(socket.SHUT_RDWR)

@@ -32,14 +32,14 @@ from streamydb.client.errors import (
     UnexpectedAnswerError,
 )
 from streamydb.client.problems import TransactionUnknownError, abort, problem, refusal
-from streamydb.client.reads import check_text, perform_with_retry
-from streamydb.client.requests import Ask, Flow, Outcome, Pause, Pending, Send, perform
-from streamydb.client.session import Retry, Session
+from streamydb.client.reads import check_text
+from streamydb.client.requests import Ask, Flow, Outcome, Pause, Pending, Send
+from streamydb.client.session import Retry, Session, perform, perform_with_retry
 from streamydb.client.transactions import Committed, Prepared, committed
-from streamydb.constraints.locks import following, is_attempt, relocked
 from streamydb.errors import UNTIMELY
 from streamydb.limits import LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
+from streamydb.records.attempts import following, is_attempt, relocked
 from streamydb.records.deadline import redated
 from streamydb.records.times import clocks_told
 

@@ -5,25 +5,35 @@ Server-sent events are read as far as the change feed uses them (WHATWG HTML, se
 
 from __future__ import annotations
 
+import itertools
+import os
+import secrets
+import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import msgspec
 
 from streamydb.client import requests
-from streamydb.client.errors import UnexpectedAnswerError
+from streamydb.client.errors import ConnectionLostError, UnexpectedAnswerError
 from streamydb.client.problems import problem
+from streamydb.client.session import Generation
 from streamydb.client.watch_core import decode_event
 from streamydb.errors import RecordError
 from streamydb.records import decode_result
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.table import Table
 
+if TYPE_CHECKING:
+    import httpx
+
 REQUEST_HEADER: Final = "Streamydb-Request"  # the name of a request, which its answer repeats
+
+_CONNECT_S: Final = 5.0  # how long a connection may take to make, or to become free
 
 _PROBLEM: Final = "application/problem+json"
 
@@ -110,6 +120,56 @@ def encode_open(request: requests.Open) -> HttpRequest:
     params = {name: text for name, text in bounds.items() if text is not None}
     headers = {"Accept": "text/event-stream", "Last-Event-ID": str(request.since)}
     return HttpRequest("GET", "/v1/changes", params, headers, b"", _SILENCE_S)
+
+
+def build(
+    client: httpx.Client | httpx.AsyncClient, request: HttpRequest, tag: str, history: Generation
+) -> httpx.Request:
+    """Make httpx's form of a request, which says of which generation its seqs are."""
+    return client.build_request(
+        request.method,
+        request.path,
+        params=request.params,
+        headers={**request.headers, **history.headers(), REQUEST_HEADER: tag},
+        content=request.body,
+        timeout=(_CONNECT_S, request.timeout_s, request.timeout_s, _CONNECT_S),
+    )
+
+
+class Tags:
+    """Makes names for the requests of a transport: no two of any processes are the same."""
+
+    def __init__(self) -> None:
+        self._stem = secrets.token_hex(6)
+        self._numbers = itertools.count(1)
+
+    def __iter__(self) -> Tags:
+        return self
+
+    def __next__(self) -> str:
+        return f"{self._stem}-{os.getpid()}-{next(self._numbers)}"
+
+
+def check_tag(answer: httpx.Response) -> None:
+    """Drop the connection of an answer to another request. Raises ConnectionLostError."""
+    answered = answer.headers.get(REQUEST_HEADER)
+    if answered is None or answered == answer.request.headers[REQUEST_HEADER]:
+        return
+    connection = socket_of(wire_of(answer))
+    if connection is not None:
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+    raise ConnectionLostError("The answer is that to another request; the connection is dropped.")
+
+
+def wire_of(answer: httpx.Response) -> Any:
+    """Return httpx's object for the connection that an answer came on; None without a network."""
+    return answer.extensions.get("network_stream")
+
+
+def socket_of(wire: Any) -> Any:
+    """Return the socket of such an object, if it has one."""
+    return None if wire is None else wire.get_extra_info("socket")
 
 
 def decode(request: requests.Request[Any], answer: HttpAnswer) -> Any:

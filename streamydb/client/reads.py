@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from streamydb.client import requests
-from streamydb.client.errors import ClientError, UnexpectedAnswerError
+from streamydb.client.errors import UnexpectedAnswerError
 from streamydb.client.problems import (
     AnswerTooLargeError,
     InvalidKeyError,
     InvalidParameterError,
     TooLargeError,
 )
-from streamydb.client.requests import Flow, Freshness, perform
-from streamydb.client.session import Retry, Session
+from streamydb.client.requests import Flow, Freshness
+from streamydb.client.session import Retry, Session, perform_with_retry
+from streamydb.client.transactions import as_list
 from streamydb.errors import ValueRejected
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.records import canonical
 from streamydb.records.table import Table
-
-_R = TypeVar("_R")
-_T = TypeVar("_T")
 
 
 def read(
@@ -133,15 +131,6 @@ def scan_page(scan: RangeScan, timeout_s: float | None = None) -> Flow[list[requ
     return page.entries
 
 
-def as_list(items: Iterable[_T], alone: type | tuple[type, ...] = str) -> list[_T]:
-    """Return items as a list. Raises InvalidParameterError: it is one thing ``alone``, such as a
-    text.
-    """
-    if isinstance(items, alone):
-        raise InvalidParameterError(f"Several are given as a list, here [{items!r}].")
-    return list(items)
-
-
 def check_key(key: str) -> None:
     """Refuse text that is empty, too long, or not Unicode. Raises InvalidKeyError."""
     if not isinstance(key, str) or not 1 <= _size(key) <= KEY_BYTES_MAX:
@@ -199,22 +188,3 @@ def _read(retry: Retry, keys: list[str], freshness: Freshness) -> Flow[requests.
     left = yield from _read(retry, keys[:half], freshness)
     right = yield from _read(retry, keys[half:], Freshness(at=left.seq))
     return requests.Reading(left.seq, {**left.entries, **right.entries})
-
-
-def perform_with_retry(
-    retry: Retry,
-    make: Callable[[float], requests.Request[_R]],
-    time_s: Callable[[], float] | None = None,
-) -> Flow[_R]:
-    """Perform a request that changes nothing; repeat it after failures that may pass. ``make``
-    returns the request that may take ``time_s``, by default all the time that is left.
-    """
-    time_s = time_s or retry.left_s
-    while True:
-        try:
-            return (yield from perform(make(time_s())))
-        except ClientError as error:
-            pause = retry.again(error) if error.retriable else None
-            if pause is None:
-                raise
-        yield from perform(pause)

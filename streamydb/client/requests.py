@@ -307,12 +307,6 @@ Event: TypeAlias = Change | Progress | Alive
 Flow: TypeAlias = Generator[Request[Any], Any, _A]
 
 
-def perform(request: Request[R]) -> Generator[Request[R], R, R]:
-    """Yield one request and return its answer, with its type."""
-    answer: R = yield request
-    return answer
-
-
 class Snapshot(Mapping[str, Any]):
     """The values of keys at one seq: a mapping, with None for keys that are absent.
 

@@ -6,14 +6,14 @@ import secrets
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from streamydb.client.errors import ClientError
 from streamydb.client.forks import Owned
 from streamydb.client.problems import InvalidParameterError
-from streamydb.client.requests import MARGIN_S, Consistency, Flow, Freshness, Pause, perform
+from streamydb.client.requests import MARGIN_S, Consistency, Flow, Freshness, Pause, R, Request
 from streamydb.limits import DEADLINE_AHEAD_MS_MAX, INTEGER_MAX
 from streamydb.procedures.modules import Modules
 
@@ -253,6 +253,29 @@ class Retry:
         mean = min(options.backoff_max_s, options.backoff_s * 2.0 ** min(self._pauses, 30))
         self._pauses += 1
         return 2 * mean * self._session.random()
+
+
+def perform(request: Request[R]) -> Generator[Request[R], R, R]:
+    """Yield one request and return its answer, with its type."""
+    answer: R = yield request
+    return answer
+
+
+def perform_with_retry(
+    retry: Retry, make: Callable[[float], Request[R]], time_s: Callable[[], float] | None = None
+) -> Flow[R]:
+    """Perform a request that changes nothing; repeat it after failures that may pass. ``make``
+    returns the request that may take ``time_s``, by default all the time that is left.
+    """
+    time_s = time_s or retry.left_s
+    while True:
+        try:
+            return (yield from perform(make(time_s())))
+        except ClientError as error:
+            pause = retry.again(error) if error.retriable else None
+            if pause is None:
+                raise
+        yield from perform(pause)
 
 
 class Reconnecting:

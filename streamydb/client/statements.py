@@ -15,9 +15,9 @@ from typing import Any, Final, TypeAlias
 
 from streamydb.client.errors import ClientError, OutcomeUnknownError
 from streamydb.client.problems import CheckFailedError, ConflictError, InvalidParameterError
-from streamydb.client.reads import check_sql, perform_with_retry
-from streamydb.client.requests import Flow, Freshness, SqlAnswer, SqlStatements, perform
-from streamydb.client.session import Retry, Session
+from streamydb.client.reads import check_sql
+from streamydb.client.requests import Flow, Freshness, SqlAnswer, SqlStatements
+from streamydb.client.session import Retry, Session, perform, perform_with_retry
 from streamydb.records.table import Table
 
 Statement: TypeAlias = str | tuple[str, Sequence[Any] | Mapping[str, Any]]

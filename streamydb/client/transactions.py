@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from streamydb.client.forks import process_span
-from streamydb.client.problems import refusal
-from streamydb.client.reads import as_list
+from streamydb.client.problems import InvalidParameterError, refusal
 from streamydb.client.requests import Entry
 from streamydb.errors import INVALID_TRANSACTION, ValueRejected
 from streamydb.records import Rejection, Result, canonical, decode, decode_value
@@ -21,6 +20,7 @@ Fields: TypeAlias = Mapping[str, Any]
 ReadItem: TypeAlias = str | Range | Fields
 """A key, or a range; also as docs/semantics.md has it: `{"range": {...}}`."""
 _ALONE: Final = (str, Mapping)
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,15 @@ def committed(result: Result) -> Committed:
         for range_read in result.ranges or ()
     }
     return Committed(result.id or "", result.seq, result.ts_ms, reads, repeated, returned, ranges)
+
+
+def as_list(items: Iterable[_T], alone: type | tuple[type, ...] = str) -> list[_T]:
+    """Return items as a list. Raises InvalidParameterError: it is one thing ``alone``, such as a
+    text.
+    """
+    if isinstance(items, alone):
+        raise InvalidParameterError(f"Several are given as a list, here [{items!r}].")
+    return list(items)
 
 
 def prepare(

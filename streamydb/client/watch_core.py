@@ -16,8 +16,8 @@ from streamydb.client import requests
 from streamydb.client.errors import ClientError
 from streamydb.client.problems import InvalidParameterError
 from streamydb.client.reads import check_bound, check_text, current_seq
-from streamydb.client.requests import Flow, perform
-from streamydb.client.session import Reconnecting, Session, is_seq
+from streamydb.client.requests import Flow
+from streamydb.client.session import Reconnecting, Session, is_seq, perform
 from streamydb.records import canonical
 from streamydb.records.decoder import condition, condition_form
 from streamydb.records.emission import Emitted

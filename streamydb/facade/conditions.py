@@ -19,12 +19,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from streamydb import errors
-from streamydb.constraints.locks import id_after
 from streamydb.facade.codings import SUFFIXES, tagged
 from streamydb.facade.generations import with_generation
 from streamydb.facade.problems import ProblemError
 from streamydb.limits import INTEGER_MAX
 from streamydb.records import Result
+from streamydb.records.attempts import id_after
 from streamydb.records.generation import FIRST, GENERATION
 
 TAG: Final = r'(?:W/)?"[!#-~\x80-\xff]*"'

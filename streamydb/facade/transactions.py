@@ -8,7 +8,6 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec import UNSET
 
-from streamydb.constraints.locks import relocked
 from streamydb.errors import UNTIMELY
 from streamydb.facade.answer import Answer, json_answer
 from streamydb.facade.auth import ANYBODY, Caller
@@ -30,6 +29,7 @@ from streamydb.facade.services import Services
 from streamydb.facade.writes import PendingWrite, TransactionWriter, location, verdict_body
 from streamydb.limits import INTEGER_MAX, LOCK_ATTEMPTS_MAX
 from streamydb.records import Result
+from streamydb.records.attempts import relocked
 from streamydb.records.deadline import redated
 from streamydb.records.times import clocks_told
 

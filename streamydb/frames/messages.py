@@ -170,7 +170,7 @@ class Grant(Message, frozen=True, kw_only=True):
         makes_max: bytes that the partition may make; 0: any number.
         times: the plan's `Timeline`, packed, where keys may end: in the first chunk, if ``alone``
             in each; else empty.
-        more: one more partition whose feedback belongs to the plan (`key_processor.repeats`).
+        more: one more partition whose feedback belongs to the plan (`key_processor.duplicates`).
         left_out: the seq from which on ranges did not fit into the plan, 0: all do; None: there are
             no ranges.
         proc: the partition.
@@ -227,7 +227,7 @@ class Feedback(Message, frozen=True, kw_only=True):
         plan: of which this is.
         incarnation: of the pipeline.
         proc: the partition.
-        more: partitions of the plan beside those that execute (`key_processor.repeats`).
+        more: partitions of the plan beside those that execute (`key_processor.duplicates`).
         made: bytes that the partition has made; None: the plan does not bound them.
         fits: how many of the plan's first records are not too much; 0: all.
         shard: to which it goes.

@@ -83,7 +83,8 @@ class OpenPlan(msgspec.Struct):
 
     ``life``, ``layout``: see `PlanName`. ``ts_before``: the ts of the
     seq before it. ``kept``: it may be withdrawn; see `key_processor.withdrawals`. ``turns``: in how
-    many micro-batches this shard tells what it knows without execution (`key_processor.repeats`).
+    many micro-batches this shard tells what it knows without execution
+    (`key_processor.duplicates`).
     ``deltas``: by how much the digest changes by what ends untouched: (interval, low, high).
     ``ended``: how many keys have ended by its ts (`key_processor.expiry`). ``times``: the ts of
     each seq in it at which there is a digest. ``position``: the offset behind its last record, if

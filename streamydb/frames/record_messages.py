@@ -2,7 +2,7 @@
 
 All shards get the same records, each with a part that only the home of an id needs: payloads, and
 the half of the hash of an id that tells ids apart. The shared part is narrowed once for all shards,
-and a shard that finds it unchanged need not open it again (`sorter.last_records`).
+and a shard that finds it unchanged need not open it again (`key_processor.inbox`).
 """
 
 from __future__ import annotations

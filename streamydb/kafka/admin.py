@@ -207,9 +207,9 @@ def delete_before(
     """
     if not offsets:
         return {}
-    places = [TopicPartition(topic, number, at) for number, at in offsets.items()]
-    done = answers(admin.delete_records(places, request_timeout=timeout_s), verb)
-    return {place.partition: deleted.low_watermark for place, deleted in done.items()}
+    targets = [TopicPartition(topic, number, at) for number, at in offsets.items()]
+    done = answers(admin.delete_records(targets, request_timeout=timeout_s), verb)
+    return {target.partition: deleted.low_watermark for target, deleted in done.items()}
 
 
 def cluster(admin: KafkaAdministrator) -> Any:

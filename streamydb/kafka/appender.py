@@ -11,8 +11,8 @@ from streamydb.errors import StreamyError
 from streamydb.kafka.clients import BULK, appender
 
 
-class RecordPlace(NamedTuple):
-    """The place of a record that was appended.
+class DeliveryReport(NamedTuple):
+    """Kafka's report of a record that was appended.
 
     Attributes:
         offset: None if it was not appended.
@@ -23,7 +23,7 @@ class RecordPlace(NamedTuple):
     has_own_time: bool
 
 
-Delivered = Callable[[KafkaError | None, RecordPlace], None]
+Delivered = Callable[[KafkaError | None, DeliveryReport], None]
 
 _FLUSH_S: Final = 120.0
 
@@ -55,17 +55,17 @@ class TopicAppender:
             self._fail()
 
     def append(
-        self, value: bytes | None, *, delivered: Delivered | None = None, **placed: Any
+        self, value: bytes | None, *, delivered: Delivered | None = None, **fields: Any
     ) -> None:
         """Append a record; waits while too many are on their way.
 
-        ``delivered``: is told what came of it; by default a fault is kept. ``placed``: its key,
+        ``delivered``: is told what came of it; by default a fault is kept. ``fields``: its key,
         partition and timestamp, if they are given, as confluent-kafka has it.
         """
-        tell = self._delivered if delivered is None else _placed(delivered)
+        tell = self._delivered if delivered is None else _reporting(delivered)
         while self.fault is None:
             try:
-                self._producer.produce(self._topic, value, on_delivery=tell, **placed)
+                self._producer.produce(self._topic, value, on_delivery=tell, **fields)
             except BufferError:
                 self._producer.poll(0.1)
             except KafkaException as ended:
@@ -85,11 +85,11 @@ class TopicAppender:
         ) from (KafkaException(self.fault) if self.fault else TimeoutError())
 
 
-def _placed(delivered: Delivered) -> Callable[[KafkaError | None, Message], None]:
+def _reporting(delivered: Delivered) -> Callable[[KafkaError | None, Message], None]:
     """Return the callback for the client library that tells `delivered` where a record lies."""
 
-    def told(fault: KafkaError | None, message: Message) -> None:
+    def on_delivery(fault: KafkaError | None, message: Message) -> None:
         kind, _ = message.timestamp()
-        delivered(fault, RecordPlace(message.offset(), kind == TIMESTAMP_CREATE_TIME))
+        delivered(fault, DeliveryReport(message.offset(), kind == TIMESTAMP_CREATE_TIME))
 
-    return told
+    return on_delivery

@@ -182,7 +182,7 @@ class ConnectionState:
         """Why a broker's certificate does not pass; None if it does or cannot be had."""
         context = ssl.create_default_context(cadata=self._authorities)
         try:
-            host, port = _place(address)
+            host, port = _host_and_port(address)
             with (
                 socket.create_connection((host, port), _PROBE_S) as plain,
                 context.wrap_socket(plain, server_hostname=host),
@@ -205,7 +205,7 @@ def listens(addresses: str) -> bool:
 
 def _listens(address: str) -> bool:
     try:
-        socket.create_connection(_place(address), ATTEMPT_S).close()
+        socket.create_connection(_host_and_port(address), ATTEMPT_S).close()
     except ConnectionRefusedError:
         return False
     except socket.gaierror as error:
@@ -255,7 +255,7 @@ def _setting(connection: Mapping[str, Any]) -> str:
 def _answer_of(address: str) -> Answer:
     answer = b""
     try:
-        with socket.create_connection(_place(address), ATTEMPT_S) as peer:
+        with socket.create_connection(_host_and_port(address), ATTEMPT_S) as peer:
             peer.settimeout(_PROBE_S)
             peer.sendall(_HELLO)
             while more := peer.recv(_ANSWER.size - len(answer)):
@@ -279,8 +279,8 @@ def _is_kafka(answer: bytes) -> bool:
     return bool(number == _NUMBER) and _ANSWER.size <= size <= _HELLO_BYTES_MAX
 
 
-def _place(address: str) -> tuple[str, int]:
-    """Host and port of `host:port`. Raises ValueError: the port is no number."""
+def _host_and_port(address: str) -> tuple[str, int]:
+    """Return host and port of `host:port`. Raises ValueError: the port is no number."""
     host, _, port = address.strip().rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -345,11 +345,11 @@ def watermarks(consumer: Any, topic: str, number: int, timeout_s: float) -> tupl
     Raises KafkaException: no answer in time, or one that does not pass.
     """
     deadline = time.monotonic() + timeout_s
-    place = TopicPartition(topic, number)
+    partition = TopicPartition(topic, number)
     while True:
         left = max(0.01, deadline - time.monotonic())
         try:
-            low, high = consumer.get_watermark_offsets(place, timeout=left)
+            low, high = consumer.get_watermark_offsets(partition, timeout=left)
         except KafkaException as error:
             if not passes(error) or time.monotonic() + _AGAIN_S > deadline:
                 raise

@@ -50,24 +50,24 @@ def beside(records: Iterable[tuple[bytes, bytes]], most: int) -> list[ShardDiges
         records: keys and values of the topic, in order.
         most: bounds the answer.
     """
-    by_place: dict[tuple[int, int], dict[str, ToldDigest]] = {}
+    by_shard: dict[tuple[int, int], dict[str, ToldDigest]] = {}
     times: dict[tuple[int, int], int] = {}
     for key, value in records:
         try:
             digest = msgspec.json.decode(value, type=_Record)
         except UNREADABLE:
             continue
-        teller, place = teller_of(key), (digest.seq, digest.shard)
+        teller, at = teller_of(key), (digest.seq, digest.shard)
         pipeline_digest = ToldDigest(
             pipeline=teller.pipeline, state=digest.state, outcomes=digest.outcomes
         )
-        if teller.ts_ms is not None and times.setdefault(place, teller.ts_ms) != teller.ts_ms:
-            del by_place[place]
-            times[place] = teller.ts_ms
-        by_place.setdefault(place, {})[teller.pipeline] = pipeline_digest
-    newest = sorted(by_place, key=lambda place: (-place[0], place[1]))[:most]
+        if teller.ts_ms is not None and times.setdefault(at, teller.ts_ms) != teller.ts_ms:
+            del by_shard[at]
+            times[at] = teller.ts_ms
+        by_shard.setdefault(at, {})[teller.pipeline] = pipeline_digest
+    newest = sorted(by_shard, key=lambda pair: (-pair[0], pair[1]))[:most]
     return [
-        ShardDigests(seq=seq, shard=shard, told=list(by_place[seq, shard].values()))
+        ShardDigests(seq=seq, shard=shard, told=list(by_shard[seq, shard].values()))
         for seq, shard in newest
     ]
 

@@ -266,7 +266,7 @@ class TopicFollower(Generic[_Rows]):
             self._read_new()
 
     def _must_go_on(self, records: RecordColumns, reached: Mapping[int, int]) -> None:
-        """Refuse what comes before the place that was reached: what was read is no more then.
+        """Refuse records before the position that was reached: what was read is no more then.
         Raises LogFaultError: it does.
         """
         before = np.array([self._reached.get(n, 0) for n in range(max(reached, default=-1) + 1)])

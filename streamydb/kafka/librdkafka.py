@@ -114,14 +114,14 @@ class ColumnReader:
         Raises KafkaException: librdkafka refuses.
         """
         library, name = _library(), topic.encode()
-        places = library.topic_partition_list_new(len(positions))
+        partitions = library.topic_partition_list_new(len(positions))
         try:
             for number, at in positions.items():
-                library.topic_partition_list_add(places, name, number)
-                library.topic_partition_list_set_offset(places, name, number, at)
-            code = library.assign(self._handle, places)
+                library.topic_partition_list_add(partitions, name, number)
+                library.topic_partition_list_set_offset(partitions, name, number, at)
+            code = library.assign(self._handle, partitions)
         finally:
-            library.topic_partition_list_destroy(places)
+            library.topic_partition_list_destroy(partitions)
         if code != _OK:
             raise KafkaException(KafkaError(code))
 

@@ -58,7 +58,7 @@ class AppendUnknownError(AppendError):
 
 
 class Appended(NamedTuple):
-    """The place of a transaction in the log, and when the broker appended it (ms since 1970)."""
+    """The position of a transaction in the log, and when the broker appended it (ms since 1970)."""
 
     partition: int
     offset: int

@@ -47,7 +47,7 @@ class PackedError(ReadingError):
     """A batch of records cannot be unpacked, now or later."""
 
     def __init__(self, topic: str, partition: int, offset: int, told: str) -> None:
-        """Name its place; ``told``: librdkafka's words, which name the codec by its number."""
+        """Name its position; ``told``: librdkafka's words, which name the codec by its number."""
         super().__init__(
             f"{topic}, partition {partition}, offset {offset}: the batch that begins there cannot "
             f"be unpacked ({told}; codec 1 is gzip, 2 snappy, 3 lz4, 4 zstd). It is damaged, or "
@@ -138,8 +138,8 @@ class TopicReader:
             elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise self._forbidden()
             elif error.code() == BAD_COMPRESSION:
-                place = _known(message.partition()), _known(message.offset())
-                raise PackedError(self.topic, *place, error.str())
+                position = _known(message.partition()), _known(message.offset())
+                raise PackedError(self.topic, *position, error.str())
             elif error.fatal():
                 raise self._unreachable(error)
         return records

@@ -120,12 +120,12 @@ def offsets_at(consumer: Any, topic: str, ts_ms: int) -> dict[int, int]:
     known = spans(consumer, topic)
     asked = [TopicPartition(topic, number, max(0, ts_ms)) for number in known]
     try:
-        places = consumer.offsets_for_times(asked, timeout=REQUEST_S)
+        offsets = consumer.offsets_for_times(asked, timeout=REQUEST_S)
     except KafkaException as error:
         raise KafkaUnavailableError(f"{topic}: {error.args[0].str()}") from error
-    if failed := [place.error for place in places if place.error is not None]:
+    if failed := [each.error for each in offsets if each.error is not None]:
         raise KafkaUnavailableError(f"{topic}: {failed[0].str()}")
-    return {p.partition: p.offset if p.offset >= 0 else known[p.partition][1] for p in places}
+    return {p.partition: p.offset if p.offset >= 0 else known[p.partition][1] for p in offsets}
 
 
 class SpanReader:
@@ -198,8 +198,8 @@ class TopicEnds:
         """Ask for the ends; None if the same question may be answered a moment later."""
         try:
             numbers = known or self._numbers(topic)
-            places = [TopicPartition(topic, number, OFFSET_END) for number in numbers]
-            ends = self._consumer.offsets_for_times(places, timeout=REQUEST_S)
+            offsets = [TopicPartition(topic, number, OFFSET_END) for number in numbers]
+            ends = self._consumer.offsets_for_times(offsets, timeout=REQUEST_S)
         except KafkaException as error:
             if _may_pass(error.args[0]):
                 return None
@@ -243,7 +243,7 @@ class NextRecord(NamedTuple):
 
 
 class NextRecords:
-    """Reads a topic at places; connects at the first question, and stays connected.
+    """Reads a topic from offsets on; connects at the first question, and stays connected.
 
     Records of Kafka transactions that were aborted are records, as they are for the pipeline.
     """
@@ -254,13 +254,13 @@ class NextRecords:
         self._lock = threading.Lock()
         self._consumer: Any = None
 
-    def find(self, places: Mapping[int, int]) -> dict[int, NextRecord]:
-        """Return the first record at or after each place; waits for Kafka, for a bounded time.
+    def find(self, offsets: Mapping[int, int]) -> dict[int, NextRecord]:
+        """Return the first record at or after each offset; waits for Kafka, for a bounded time.
         Raises KafkaUnavailableError: Kafka does not answer.
         """
         with self._lock:
             try:
-                return self._find(places)
+                return self._find(offsets)
             except KafkaException as error:
                 raise KafkaUnavailableError(f"{self._topic}: {error.args[0].str()}") from error
 
@@ -271,15 +271,15 @@ class NextRecords:
                 self._consumer.close()
                 self._consumer = None
 
-    def _find(self, places: Mapping[int, int]) -> dict[int, NextRecord]:
+    def _find(self, offsets: Mapping[int, int]) -> dict[int, NextRecord]:
         if self._consumer is None:
             self._consumer = reader(self._settings.client_config(), NEXT_RECORDS, eof=True)
         consumer = self._consumer
-        assign(consumer, self._topic, places)
+        assign(consumer, self._topic, offsets)
         records: dict[int, NextRecord] = {}
         ends_s = time.monotonic() + REQUEST_S
         try:
-            while len(records) < len(places) and time.monotonic() < ends_s:
+            while len(records) < len(offsets) and time.monotonic() < ends_s:
                 for message in receive(consumer, _NEXT_BATCH, _NEXT_POLL_S):
                     number = message.partition()
                     if message.error() is None:

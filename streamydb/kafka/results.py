@@ -86,20 +86,20 @@ class ResultReader:
         self._thread.start()
 
     def wait_at(self, partition: int, offset: int, timeout_s: float = _TIMEOUT_S) -> Result:
-        """Wait for the result of the record at this place in the log.
+        """Wait for the result of the record at this position in the log.
         Raises ResultTimeoutError: none came within `timeout_s` seconds, or the reader was closed.
         """
-        place = (partition, offset)
+        position = (partition, offset)
         with self._came:
             # Wait, with the lock held, until there is a result, this is closed, or the time is up.
             def ended() -> bool:
-                return place in self._results or self._stop.is_set()
+                return position in self._results or self._stop.is_set()
 
             deadline = time.monotonic() + timeout_s
             while not ended() and (left := deadline - time.monotonic()) > 0:
                 if not self._came.wait_for(ended, min(left, _LOOK_S)):
                     self._look()
-            result = self._results.get(place)
+            result = self._results.get(position)
         if result is not None:
             return result
         if self._stop.is_set():
@@ -148,10 +148,10 @@ class ResultReader:
             return
         self.error = None
         source = result.duplicate or result.source
-        place = (source.partition, source.offset)
-        if place in self._results:
+        position = (source.partition, source.offset)
+        if position in self._results:
             self.duplicates += 1
             return
-        self._results[place] = result
+        self._results[position] = result
         if len(self._results) > self._remembered:
             self._results.popitem(last=False)

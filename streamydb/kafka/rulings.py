@@ -71,7 +71,7 @@ class RulingTopic:
             self._book.take(value)
         except RecordError as fault:
             if not is_strange_ruling(value):
-                raise RecordError(f"{self._strangers.place(0, offset)}: {fault}") from fault
+                raise RecordError(f"{self._strangers.name_of(0, offset)}: {fault}") from fault
             self._strangers.pass_over(0, offset)
 
     @property
@@ -151,6 +151,6 @@ def aborted_before(connection: Mapping[str, str], database: str) -> list[Fault]:
                 continue  # something else has written it
             if letter.code == INTERNAL:
                 has_id, has_payload = letter.id is not None, letter.payload is not None
-                place = letter.source.partition, letter.source.offset
-                faults.append(Fault(*place, letter.error or "", has_id, has_id, has_payload))
+                position = letter.source.partition, letter.source.offset
+                faults.append(Fault(*position, letter.error or "", has_id, has_id, has_payload))
     return faults

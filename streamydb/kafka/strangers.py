@@ -31,12 +31,12 @@ class Strangers:
             _log.warning(
                 "%s is no record of streamy-db's and is passed over, as will be others like it. "
                 "Find out who else writes to this topic (docs/operations.md, 'Records of others')",
-                self.place(partition, offset),
+                self.name_of(partition, offset),
             )
         self.count += count
 
-    def place(self, partition: int | None, offset: int | None) -> str:
-        """Name the place of a record."""
+    def name_of(self, partition: int | None, offset: int | None) -> str:
+        """Return topic, partition and offset of a record, for people."""
         return f"{self._topic}, partition {partition}, offset {offset}"
 
 
@@ -47,7 +47,7 @@ class ChangeRecords(Strangers):
         self, partition: int | None, offset: int | None, value: bytes | None
     ) -> Change | Resolved | None:
         """Decode a record; None: it is a tombstone, or a stranger's.
-        Raises RecordError: it is one that this release cannot read; the message names its place.
+        Raises RecordError: it is one that this release cannot read; the message names its position.
         """
         if value is None:
             return None
@@ -55,6 +55,6 @@ class ChangeRecords(Strangers):
             return decode_change(value)
         except RecordError as fault:
             if not is_strange_change(value):
-                raise RecordError(f"{self.place(partition, offset)}: {fault}") from fault
+                raise RecordError(f"{self.name_of(partition, offset)}: {fault}") from fault
         self.pass_over(partition, offset)
         return None

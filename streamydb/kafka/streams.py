@@ -4,7 +4,7 @@
         print(record.seq, record.index, record.record)
 
 A stream lies in one partition of `<db>.streams`, in order of (seq, index). After a crash of the
-pipeline records are there again; they are left out here, for their place was passed already.
+pipeline records are there again; they are left out here, for their position was passed already.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class StreamOrder:
     """Takes the records of a topic as they come; gives those of one stream, each once."""
 
     def __init__(self, stream: str, after: tuple[int, int] = (0, 0)) -> None:
-        self.place = after
+        self.position = after
         self._stream = stream.encode()
 
     def take(self, key: bytes | None, value: bytes | None) -> Emitted | None:
@@ -33,9 +33,9 @@ class StreamOrder:
         if key != self._stream:
             return None
         record = decode_emitted(value)
-        if (record.seq, record.index) <= self.place:
+        if (record.seq, record.index) <= self.position:
             return None
-        self.place = record.seq, record.index
+        self.position = record.seq, record.index
         return record
 
 
@@ -47,7 +47,7 @@ def follow(
     after: tuple[int, int] = (0, 0),
     end: bool = False,
 ) -> Iterator[Emitted]:
-    """The records of a stream from the beginning, or after a place, for ever or to its end.
+    """The records of a stream from the beginning, or after a position, for ever or to its end.
 
     ``stream``: `module.stream`. ``after``: (seq, index) of the last record that is known. ``end``:
     stop at the end that the topic has now.

@@ -34,10 +34,10 @@ _GRANT = Seam("key_processor", HANDED_ON, "a grant")
 _STATE = Seam("key_processor", HANDED_ON, "an index of blobs")
 
 
-def addressed(told: Feedback | Token, plan: OpenPlan, shard: int, shards: int) -> None:
+def addressed(message: Feedback | Token, plan: OpenPlan, shard: int, shards: int) -> None:
     """Require that feedback, or a token of it, is of the plan's partitions and came here."""
-    to, proc, chunk, chunks = told.shard, told.proc, told.chunk, told.chunks
-    mine = to == shard if isinstance(told, Feedback) else 0 <= to < shards
+    to, proc, chunk, chunks = message.shard, message.proc, message.chunk, message.chunks
+    mine = to == shard if isinstance(message, Feedback) else 0 <= to < shards
     _BLOCK.require(mine, "it is for this shard", shard=shard, named=to)
     known = proc in plan.procs or SHARDS_MAX <= proc < SHARDS_MAX + shards
     _BLOCK.require(known, "it is of a partition of the plan", plan=plan.number)
@@ -46,7 +46,7 @@ def addressed(told: Feedback | Token, plan: OpenPlan, shard: int, shards: int) -
 
 def fed(
     plan: OpenPlan,
-    told: Sequence[Feedback],
+    chunks: Sequence[Feedback],
     writes: WrittenValues,
     verdicts: Verdicts,
     at: tuple[int, int],
@@ -56,7 +56,7 @@ def fed(
     `written` looks whether a key is there twice, once the keys are in order.
     """
     seqs, where = (plan.after + 1, plan.seq), {"plan": plan.number, "shard": at[0]}
-    counts = Counter((part.proc, part.chunks) for part in told)
+    counts = Counter((part.proc, part.chunks) for part in chunks)
     whole = {(proc, chunks) for (proc, chunks), count in counts.items() if count == chunks}
     complete = sorted(proc for proc, _ in whole) == sorted(plan.procs) and len(counts) == len(whole)
     _FEEDBACK.require(complete, "every chunk of every partition is there once", **where)

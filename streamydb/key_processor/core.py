@@ -18,16 +18,15 @@ from streamydb.frames.readers import ToExecutor, ToShard
 from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor import checks
 from streamydb.key_processor.base import describe
-from streamydb.key_processor.digests import ShardDigests
+from streamydb.key_processor.duplicates import KnownOutputs, RepeatedResults
 from streamydb.key_processor.expiry import Removals, with_removed
-from streamydb.key_processor.feedback import PlanFeedback, ShardInbox
 from streamydb.key_processor.grants import Granter, PlanGranter
-from streamydb.key_processor.held import META, put_state
 from streamydb.key_processor.id_rows import IdTables
 from streamydb.key_processor.idwindow import IdWindow
+from streamydb.key_processor.inbox import PlanFeedback, ShardInbox
+from streamydb.key_processor.memory import META, put_state
 from streamydb.key_processor.process_cache import ProcessCache
-from streamydb.key_processor.progress import ShardProgress
-from streamydb.key_processor.repeats import KnownOutputs, RepeatedResults
+from streamydb.key_processor.progress import ShardDigests, ShardProgress
 from streamydb.key_processor.sizes import sizes_of_shard
 from streamydb.key_processor.state import ShardOutput, ShardState, load_or_begin
 from streamydb.key_processor.value_store import ValueStore
@@ -46,7 +45,8 @@ class KeyTransactionProcessor:
     (which pipeline leads, audits).
 
     Out: messages for the executing partitions. Grants: the transactions whose ids live here, and
-    the values of the keys that live here. And what is resolved, and digests of the state.
+    the values of the keys that live here. Also records of what is resolved, and digests of the
+    state.
 
     State: everything in the blob store under ``meta`` and the names that it lists: the sorter's
     state, the last seq, the plan in flight, values, ids. The local files are caches of it.
@@ -142,6 +142,7 @@ class KeyTransactionProcessor:
             self._removals.forget_ended(plan)
             return []
         checks.fed(plan, parts, writes, verdicts, (self._shard, meta.config.shards))
+        # Ends count from the plan after the first one that wrote an end.
         expires, meta.expires = meta.expires, meta.expires or meta.ends
         self._values.apply_all(
             lambda: with_removed(self._removals.ended(plan) if expires else (), writes)
@@ -158,7 +159,7 @@ class KeyTransactionProcessor:
         return emitted
 
     def _plan(self, shape: PlanShape) -> list[ShardOutput[ToExecutor]]:
-        """Plan the next records of the order, and grant; ``shape``: as the state before has it."""
+        """Plan the next records of the order, and grant; ``shape``: as the last step saved it."""
         meta = self._meta
         limit = min(shape.records_max, meta.pace or shape.records_max)
         limit = meta.role.may_release(meta.seq, limit)

@@ -59,7 +59,7 @@ class Removals:
     """The removals that a shard tells of the plan in hand, within one step.
 
     At most so many bytes are told in a micro-batch: if there are more, they take turns, as repeated
-    results do (`key_processor.repeats`).
+    results do (`key_processor.duplicates`).
 
     Attributes:
         deltas: by how much those that were taken in this step change the digest: (interval, low,

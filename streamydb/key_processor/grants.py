@@ -21,12 +21,16 @@ from streamydb.frames.sizes import SYSTEM, only_system
 from streamydb.frames.table import Array, ChildRows, ColumnTable, Ragged, chunk_bounds, starts_of
 from streamydb.frames.value_rows import ValueRows
 from streamydb.key_processor import checks
-from streamydb.key_processor.duplicates import Duplicates, find_duplicates
+from streamydb.key_processor.duplicates import (
+    Duplicates,
+    KnownOutputs,
+    find_duplicates,
+    partition_of,
+)
 from streamydb.key_processor.expiry import Removals, may_write, written_keys
 from streamydb.key_processor.id_rows import RepeatedIds, UsedIds
 from streamydb.key_processor.idwindow import IdWindow
 from streamydb.key_processor.ranges import OwnValues, RangeGrants, blocks_of, range_grants
-from streamydb.key_processor.repeats import KnownOutputs, partition_of
 from streamydb.key_processor.state import ShardOutput, ShardState
 from streamydb.key_processor.values import ShardValues
 from streamydb.key_processor.withdrawals import Withdrawals, makes_max

@@ -26,7 +26,6 @@ from streamydb.errors import InvariantViolation
 from streamydb.frames.blobs import BlobStore
 from streamydb.frames.table import Array, chunk_bounds
 from streamydb.frames.value_rows import Verdicts
-from streamydb.key_processor.held import put_table, table_of
 from streamydb.key_processor.id_rows import (
     IdTables,
     IdUse,
@@ -37,6 +36,7 @@ from streamydb.key_processor.id_rows import (
     make,
     probe,
 )
+from streamydb.key_processor.memory import put_table, table_of
 
 _Rows = TypeVar("_Rows", UsedIds, Verdicts)
 
@@ -141,8 +141,8 @@ class IdWindow:
             return None
         if not self.remembers((original, 0), seq, ts):
             spans = [span.ids for span in self.state.spans.values()]
-            found = self._find(spans, original, UsedIds)
-            if found is None or found[0].use(found[1]).deadline < ts:
+            match = self._find(spans, original, UsedIds)
+            if match is None or match[0].use(match[1]).deadline < ts:
                 return None
         return self.use(original)
 
@@ -212,17 +212,17 @@ class IdWindow:
     def use(self, seq: int) -> IdUse:
         """Return the use of the id at ``seq``."""
         runs = [self.state.ids, *(span.ids for span in self.state.spans.values())]
-        found = self._find(runs, seq, UsedIds)
-        if found is None:
+        match = self._find(runs, seq, UsedIds)
+        if match is None:
             raise InvariantViolation(f"transaction {seq} is in an id table but not in the state")
-        table, row = found
+        table, row = match
         return table.use(row)
 
     def verdict(self, seq: int) -> bytes | None:
         """The finished result at ``seq``; None for a plain commit."""
         runs = [self.state.verdicts, *(span.verdicts for span in self.state.spans.values())]
-        found = self._find(runs, seq, Verdicts)
-        return None if found is None else found[0].result[found[1]]
+        match = self._find(runs, seq, Verdicts)
+        return None if match is None else match[0].result[match[1]]
 
     def _find(
         self, lists: list[list[IdRun]], seq: int, kind: type[_Rows]
@@ -239,9 +239,9 @@ class IdWindow:
         known = self._loaded.get(name)
         if isinstance(known, kind):
             return known
-        found, size = table_of(self._blobs, name, kind)
-        self._keep(name, found, size)
-        return found
+        table, size = table_of(self._blobs, name, kind)
+        self._keep(name, table, size)
+        return table
 
     def _keep(self, name: str, table: UsedIds | Verdicts, size: int) -> None:
         """Keep a table in memory, and others only while all are not too much."""
@@ -262,13 +262,13 @@ class IdWindow:
         """The table of a span, complete for all its ids up to ``upto``."""
         spans, name = self.state.spans, f"d{number}"
         runs = spans[number].ids if number in spans else []
-        found = self._tables.get(name)
+        table = self._tables.get(name)
         if number < 0:
-            if found is None:
+            if table is None:
                 rows = [entries_of(self._load(run.name, UsedIds)) for run in runs]
-                found = make(self._tables, name, np.concatenate(rows))
-            return found
-        if found is None:  # about as large as the others, or it grows
+                table = make(self._tables, name, np.concatenate(rows))
+            return table
+        if table is None:  # about as large as the others, or it grows
             most = max((_rows(spans[n].ids) for n in spans if n >= 0), default=0)
             self._tables.create(name, capacity_of(most), lambda _: None)
         return self._table(name, runs, (0, 0), min(runs[-1].last if runs else 0, upto))
@@ -358,11 +358,11 @@ class IdWindow:
 
     def _joined(self, parts: list[DeadlineSpan]) -> DeadlineSpan:
         """One span of the blobs of several, small blobs merged."""
-        found = parts[0]
+        span = parts[0]
         for part in parts[1:]:
-            self._adopt(found.ids, "ids", part.ids, UsedIds)
-            self._adopt(found.verdicts, "verdicts", part.verdicts, Verdicts)
-        return found
+            self._adopt(span.ids, "ids", part.ids, UsedIds)
+            self._adopt(span.verdicts, "verdicts", part.verdicts, Verdicts)
+        return span
 
     def _adopt(self, runs: list[IdRun], kind: str, others: list[IdRun], table: type[_Rows]) -> None:
         """Add blobs to others; what is small is merged."""

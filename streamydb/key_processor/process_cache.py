@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from streamydb.key_processor.inbox import LastRecords
 from streamydb.planner.core import LastPlan
-from streamydb.sorter.last_records import LastRecords
 
 
 @dataclass(slots=True, frozen=True)

@@ -70,7 +70,7 @@ class FoundRange(NamedTuple):
     ending: Sequence[tuple[bytes, bytes]] = ()
 
     @property
-    def told(self) -> int:
+    def result_bytes(self) -> int:
         """Bytes of its items that count in a result, or less: never more than those of a call."""
         return self.size - HEAD_BYTES * len(self.items or ())
 
@@ -120,7 +120,7 @@ class RangeScanner:
 
         Once they have too many keys, or too many bytes for a result, the rest is not looked for.
         """
-        found, keys, size = [], 0, 0
+        ranges, keys, size = [], 0, 0
         for bounds, read in wanted:
             reads = read and size <= limits.RESULT_BYTES_MAX
             each = self.known.get(bounds, _UNCOUNTED)
@@ -128,9 +128,9 @@ class RangeScanner:
                 each = self._look(bounds, read=reads)
             self.known[bounds] = each
             keys += each.keys
-            size += each.told if read else 0
-            found.append(each)
-        return found
+            size += each.result_bytes if read else 0
+            ranges.append(each)
+        return ranges
 
     def _look(self, bounds: Bounds, *, read: bool) -> FoundRange:
         room = limits.RESULT_BYTES_MAX if read else -1

@@ -34,7 +34,7 @@ class OwnSizes:
             return SizedSlots(self._values.sizes(keys))
         return SizedSlots(self._values.sizes_of(values), values)
 
-    def hear(self, told: bytes) -> None:
+    def hear(self, classes: bytes) -> None:
         """Nobody else has values."""
 
     def hear_all(self, parts: Iterable[ValueSizes]) -> None:
@@ -69,9 +69,9 @@ class SharedSizes:
         """As `SlotSizes.of`."""
         return SizedSlots(self._sizes.of(hashes))
 
-    def hear(self, told: bytes) -> None:
+    def hear(self, classes: bytes) -> None:
         """Take in the sizes of written values (`frames.sizes.tells`)."""
-        self._sizes.hear(told)
+        self._sizes.hear(classes)
 
     def hear_all(self, parts: Iterable[ValueSizes]) -> None:
         """Take in what shards announce of all their values."""

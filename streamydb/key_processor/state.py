@@ -17,8 +17,8 @@ from streamydb.frames.protocol import Message
 from streamydb.frames.record_rows import ReleasedRecords
 from streamydb.frames.shards import ShardConfig, mismatch, unreadable
 from streamydb.frames.sizes import SizesState
-from streamydb.key_processor.held import META, HeldBlobs
 from streamydb.key_processor.idwindow import IdWindowState
+from streamydb.key_processor.memory import META, HeldBlobs
 from streamydb.key_processor.values import ValuesState
 from streamydb.planner.plan import Plan
 from streamydb.records.formats import UNREADABLE

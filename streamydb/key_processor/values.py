@@ -139,10 +139,10 @@ class ShardValues:
 
     def read(self, keys: Ragged) -> ValueRows:
         """Current values of keys."""
-        found = self.read_within(keys, None)
-        if found is None:
+        values = self.read_within(keys, None)
+        if values is None:
             raise InvariantViolation("values without a bound are over it")
-        return found
+        return values
 
     def read_within(self, keys: Ragged, bytes_max: int | None) -> ValueRows | None:
         """As `read`; None when the values have more than ``bytes_max`` bytes in all."""
@@ -155,13 +155,13 @@ class ShardValues:
         names = keys.take(order).tolist()
         parts, total, start, count = [], 0, 0, _LOADED_KEYS_MIN
         while start < len(names):
-            found = self._loaded(names[start : start + count])
-            parts.append(Ragged.of([value or b"" for value in found]))
+            values = self._loaded(names[start : start + count])
+            parts.append(Ragged.of([value or b"" for value in values]))
             start, size = start + count, len(parts[-1].data)
-            total += size - HEAD_BYTES * len(found)
+            total += size - HEAD_BYTES * len(values)
             if bytes_max is not None and total > bytes_max:
                 return None
-            small = size <= _LOADED_BYTES * len(found)
+            small = size <= _LOADED_BYTES * len(values)
             count = min(4 * count, _LOADED_KEYS) if small else _LOADED_KEYS_MIN
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
@@ -179,10 +179,10 @@ class ShardValues:
         for start in range(0, len(names), _LOADED_KEYS):
             part = names[start : start + _LOADED_KEYS]
             attempt = 0
-            while (found := self._store.sizes(self._at, part)) is None:
+            while (sizes := self._store.sizes(self._at, part)) is None:
                 self._catch_up(attempt)
                 attempt += 1
-            out[order[start : start + len(part)]] = found
+            out[order[start : start + len(part)]] = sizes
         return np.where(out == INT_ITEM.itemsize, 0, np.maximum(out - HEAD_BYTES, 0))
 
     @staticmethod
@@ -197,10 +197,10 @@ class ShardValues:
     def scan(self, wanted: KeyScan) -> list[tuple[bytes, bytes]]:
         """The keys in a range with their encoded values, in order; see `KeyScan`."""
         attempt = 0
-        while (found := self._store.scan(self._at, wanted)) is None:
+        while (items := self._store.scan(self._at, wanted)) is None:
             self._catch_up(attempt)
             attempt += 1
-        return found
+        return items
 
     def items(self, keys: list[bytes]) -> list[bytes]:
         """Return the encoded values of keys, empty where absent."""
@@ -213,14 +213,14 @@ class ShardValues:
         """
         while True:
             attempt = 0
-            while (found := self._store.due(self._at, until_ms, after, _DUE_KEYS)) is None:
+            while (names := self._store.due(self._at, until_ms, after, _DUE_KEYS)) is None:
                 self._catch_up(attempt)
                 attempt += 1
-            if found:
-                yield list(map(key_named, found))
-            if len(found) < _DUE_KEYS:
+            if names:
+                yield list(map(key_named, names))
+            if len(names) < _DUE_KEYS:
                 return
-            after = found[-1]
+            after = names[-1]
 
     def everything(self) -> WrittenValues:
         """All live keys with their values, in no particular order; see `pieces`."""
@@ -238,10 +238,10 @@ class ShardValues:
 
     def _loaded(self, keys: list[bytes]) -> list[bytes | None]:
         attempt = 0
-        while (found := self._store.load(self._at, keys)) is None:
+        while (values := self._store.load(self._at, keys)) is None:
             self._catch_up(attempt)
             attempt += 1
-        return found
+        return values
 
     def _catch_up(self, attempt: int) -> None:
         """Bring the file to the state's position, from where it is trusted or from nothing.

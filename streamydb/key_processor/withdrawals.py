@@ -19,9 +19,9 @@ from streamydb.frames import program as p
 from streamydb.frames.blobs import BlobStore
 from streamydb.frames.plans import OpenPlan, PlanShape
 from streamydb.frames.record_rows import ReleasedRecords, TimedRecords
-from streamydb.key_processor.held import put_table, table_of
 from streamydb.key_processor.id_rows import UsedIds
 from streamydb.key_processor.idwindow import IdWindow
+from streamydb.key_processor.memory import put_table, table_of
 from streamydb.key_processor.state import ShardState
 from streamydb.sorter.core import KeyedEventTimeSorter
 

@@ -10,6 +10,9 @@ Whatever fails here is left to the programs: what is not loaded they load, and i
 had, `up` starts a program by its command. Only on Linux: elsewhere a fork may not use what its
 parent has loaded.
 
+A fork does nothing until whoever asked for it knows its id and says so. So a server that is killed
+at any moment leaves no fork that nobody knows.
+
     python -m streamydb.local.fork_server PREPARE...
 
 Each PREPARE is `module` or `module:function`, to be imported and called.
@@ -27,7 +30,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import IO, TYPE_CHECKING, Final, Self
 
 import msgspec
 
@@ -122,11 +125,38 @@ class ForkServer:
         everything = {**os.environ, **environment, **self._seed}
         program = Program(list(command), everything, str(Path.cwd()), str(log.absolute()))
         try:
-            process.stdin.write(msgspec.json.encode(program) + _LINE)
-            process.stdin.flush()
-            return int(process.stdout.readline())
+            return _asked_for(msgspec.json.encode(program), process.stdin, process.stdout)
         except (OSError, ValueError) as error:  # it has ended; or a text is no UTF-8
             raise ForkError from error
+
+
+def _asked_for(program: bytes, requests: IO[bytes], answers: IO[bytes]) -> int:
+    """Ask for a fork and let it run; return its process id.
+
+    Raises:
+        ValueError, OSError: there is none, or none any more.
+    """
+    pid = None
+    try:
+        requests.write(program + _LINE)
+        requests.flush()
+        pid = int(answers.readline())
+        requests.write(_LINE)  # its id is known: it may run
+        requests.flush()
+        runs = answers.readline() == _LINE
+    except BaseException:  # Ctrl-C, too
+        _kill(pid)
+        raise
+    if not runs:
+        _kill(pid)
+        raise OSError("the server has ended, and nobody can tell whether its fork runs")
+    return pid
+
+
+def _kill(pid: int | None) -> None:
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _prepare(names: Sequence[str]) -> bool:
@@ -161,11 +191,22 @@ def serve(names: Sequence[str]) -> Program | None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever ends is known by its id and birth
     for line in sys.stdin.buffer:
         program = msgspec.json.decode(line, type=Program)
+        waits, runs = os.pipe()
         pid = os.fork()
         if pid == 0:
+            os.close(runs)
+            if not os.read(waits, 1):
+                os._exit(1)  # the server ended before anybody knew of this fork
+            os.close(waits)
             return program
-        sys.stdout.write(f"{pid}\n")
-        sys.stdout.flush()
+        os.close(waits)
+        print(pid, flush=True)  # noqa: T201 - the answer
+        if not sys.stdin.buffer.readline():
+            return None
+        with suppress(OSError):  # the fork was killed
+            os.write(runs, _LINE)
+        os.close(runs)
+        print(flush=True)  # noqa: T201 - likewise
     return None
 
 

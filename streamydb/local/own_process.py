@@ -6,7 +6,7 @@ libraries. Compilers: a process that has compiled kernels keeps 170 of 280 MB fo
 anew when they are in the cache. Freed memory: glibc gives back the end of a heap alone, and Arrow
 keeps what it may need again, a hundred megabytes in each process after a load. So a thread looks
 every few seconds how much processor time the process has used. When it has worked, and is idle now,
-both give back what they do not need.
+both give back what they do not need, and pages of mapped files go to the system's cache.
 """
 
 from __future__ import annotations
@@ -14,18 +14,16 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import re
 import resource
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Final, NamedTuple
 
 _EVERY_S: Final = 10.0
 _KEPT_AFTER: Final = 6
@@ -142,14 +140,60 @@ class Trimmer:
             self._give()
 
 
+_GIVERS: Final[list[Callable[[], None]]] = []
+
+
+def also_gives(give: Callable[[], None]) -> None:
+    """Have `give_back` call this, too, in any thread."""
+    _GIVERS.append(give)
+
+
 def give_back() -> None:
-    """Have Arrow, if it is loaded, and glibc, if it is there, give back what they do not need."""
+    """Have Arrow, if it is loaded, and glibc, if it is there, give back what they do not need; and
+    whoever has said so.
+    """
+    for give in _GIVERS:
+        give()
     arrow = sys.modules.get("pyarrow")
     if arrow is not None and hasattr(arrow, "default_memory_pool"):
         arrow.default_memory_pool().release_unused()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+_DONT_NEED: Final = 4  # of madvise(2)
+_MAPPED: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r--s \S+ \S+ \d+ +(/.*)")
+
+
+def let_go(file: Path, maps: Path = Path("/proc/self/maps")) -> int:
+    """Take the pages of a file that is mapped to be read out of this process.
+
+    They stay in the system's cache, which drops them first when others need memory, and come back
+    when they are read, some sixteen at a time. Nobody may unmap the file meanwhile.
+
+    Args:
+        file: its path; as nobody else maps it there.
+        maps: where the system shows what is mapped; only Linux does.
+
+    Returns:
+        How many bytes are mapped.
+
+    """
+    try:
+        lines = maps.read_text("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return 0
+    mapped, path = 0, str(file.resolve())
+    for line in lines:
+        match = _MAPPED.fullmatch(line)
+        if match is not None and match[3] == path:
+            begin, end = int(match[1], 16), int(match[2], 16)
+            ctypes.CDLL(None).madvise(
+                ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _DONT_NEED
+            )
+            mapped += end - begin
+    return mapped
 
 
 _NICENESS: Final = 10

@@ -28,7 +28,14 @@ from streamydb.parser.builder import Builder, DraftHome, DraftRecords, draft_hom
 from streamydb.parser.fault import keep, reported
 from streamydb.parser.scan import Scanned, scan
 from streamydb.records.names import FOLLOW_UP_PREFIX
-from streamydb.records.rulings import NO_RULINGS, STOPPING, Fault, Place, Rulings, require_ruled
+from streamydb.records.rulings import (
+    NO_RULINGS,
+    STOPPING,
+    Fault,
+    LogPosition,
+    Rulings,
+    require_ruled,
+)
 
 _FOLLOW_UP: Final = FOLLOW_UP_PREFIX.encode()
 
@@ -130,9 +137,9 @@ def _tell_copies_apart(
     generic = np.flatnonzero((records.kind == p.GENERIC) & among).tolist()
     rows = [row for row in generic if ids[row].startswith(_FOLLOW_UP)]
     if rows:
-        places = Ragged.of([b"%d/%d" % (partitions[row], offsets[row]) for row in rows])
-        records.id0[rows] = hash_ragged(places, ID_SEED)
-        records.id1[rows] = hash_ragged(places, PAYLOAD_SEED)
+        positions = Ragged.of([b"%d/%d" % (partitions[row], offsets[row]) for row in rows])
+        records.id0[rows] = hash_ragged(positions, ID_SEED)
+        records.id1[rows] = hash_ragged(positions, PAYLOAD_SEED)
 
 
 @dataclass(slots=True)
@@ -144,7 +151,7 @@ class _Care:
 
 
 def _compile_with_care(
-    values: Sequence[bytes | None], places: Sequence[Place], care: _Care
+    values: Sequence[bytes | None], positions: Sequence[LogPosition], care: _Care
 ) -> DraftRecords:
     """Compile the records that are not plain, one by one."""
     try:
@@ -153,17 +160,17 @@ def _compile_with_care(
         raise
     except Exception as error:  # noqa: BLE001 - our own fault must not stop the database
         if len(values) == 1:
-            return _faulty(values[0] or b"", places[0], error, care)
-        each = zip(values, places, strict=True)
-        alone = [_compile_with_care([raw], [place], care) for raw, place in each]
+            return _faulty(values[0] or b"", positions[0], error, care)
+        each = zip(values, positions, strict=True)
+        alone = [_compile_with_care([raw], [position], care) for raw, position in each]
         return DraftRecords.concat(alone)
 
 
-def _faulty(raw: bytes, place: Place, error: Exception, care: _Care) -> DraftRecords:
+def _faulty(raw: bytes, position: LogPosition, error: Exception, care: _Care) -> DraftRecords:
     """Make the row of a record that our own code cannot compile; note a fault without ruling."""
-    name = reported(error, f"the record at partition {place[0]}, offset {place[1]},")
-    known = care.rulings.get(place)
-    fault = Fault(*place, name, named=False, counted=False)
+    name = reported(error, f"the record at partition {position[0]}, offset {position[1]},")
+    known = care.rulings.get(position)
+    fault = Fault(*position, name, named=False, counted=False)
     if known is None:
         care.faults.append(fault)
     elif known.named:

@@ -122,22 +122,24 @@ def parse_feedback(
 
 
 def route_feedback(
-    told: FeedbackMessage, shards: int, offset: int, raw: bytes | None = None
+    message: FeedbackMessage, shards: int, offset: int, raw: bytes | None = None
 ) -> Iterator[Routed[ToShard | ToSingleShard]]:
     """Yield the message for each shard from one of the feedback topic.
 
-    Feedback goes to its shard, a token of it to the others. The rest goes to all, with its
-    ``offset`` in the topic, by which it is in order. ``raw``: its block, if it has come as one.
+    Feedback goes to its shard, a token of it to the others. Any other message goes to all shards,
+    with its ``offset`` in the topic, which orders them. ``raw``: its block, if it has come as one.
     """
-    if not isinstance(told, Feedback | ReleasedLocks):
-        numbered = replace(told, at=offset)
+    if not isinstance(message, Feedback | ReleasedLocks):
+        numbered = replace(message, at=offset)
         yield from (Routed(shard, numbered) for shard in range(shards))
         return
     token: Token | FinishedParts | None = None
     for shard in range(shards):
-        if shard == told.shard:
-            yield Routed(shard, told, raw)
+        if shard == message.shard:
+            yield Routed(shard, message, raw)
             continue
         if token is None:
-            token = Token.of(told) if isinstance(told, Feedback) else FinishedParts.of(told)
+            token = (
+                Token.of(message) if isinstance(message, Feedback) else FinishedParts.of(message)
+            )
         yield Routed(shard, token)

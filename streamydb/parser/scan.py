@@ -244,18 +244,18 @@ def _emit(
             count += 1
     named = count
     for k in range(updates):
-        found = _find(data, keys, at_key, count, spans[k, KEY_START:OPERAND_START])
-        if found < 0:
-            found = count
+        position = _find(data, keys, at_key, count, spans[k, KEY_START:OPERAND_START])
+        if position < 0:
+            position = count
             keys[at_key + count, 0] = spans[k, KEY_START]
             keys[at_key + count, 1] = spans[k, KEY_END]
             count += 1
-        elif writes[at_key + found] != 0:
+        elif writes[at_key + position] != 0:
             return -1, -1
-        writes[at_key + found] = 1
-        steps[k].key = found
-        if steps[k].op == p.NEXT_ID and found >= named:
-            _emit_read(out, made, steps[_MOST], found)
+        writes[at_key + position] = 1
+        steps[k].key = position
+        if steps[k].op == p.NEXT_ID and position >= named:
+            _emit_read(out, made, steps[_MOST], position)
             made += 1
     for k in range(updates):
         out.steps[made] = steps[k]

@@ -81,7 +81,7 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--database", help="name of the database")
     add("--bootstrap", help="Kafka's address, host:port[,host:port]")
-    add("--checkpoint", type=_place, required=True, help="folder of the state, or s3a://bucket/…")
+    add("--checkpoint", type=_folder, required=True, help="folder of the state, or s3a://bucket/…")
     if not submitted:
         add("--master", default="local[*]", help="Spark's master URL")
     add("--shards", type=int, help="slices of the keys; `streamydb resize` changes them")
@@ -131,8 +131,8 @@ def _parser(*, submitted: bool) -> argparse.ArgumentParser:
     return parser
 
 
-def _place(text: str) -> str:
-    """A folder, or a URL of an object store without a slash at its end."""
+def _folder(text: str) -> str:
+    """Return a folder, or a URL of an object store without a slash at its end."""
     if text.startswith("file:"):
         raise argparse.ArgumentTypeError(f"{text}: name a folder by its path")
     return text.rstrip("/") or text

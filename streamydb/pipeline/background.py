@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from prometheus_client import CollectorRegistry, Gauge
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import SparkContext
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
 
 from streamydb.errors import StreamyError
 from streamydb.kafka.admin import (
@@ -180,52 +180,73 @@ _LOOK_S: Final = 5.0
 IDLE_LOOKS: Final = 3
 """So many looks after the last transaction the heap is collected: then 10 to 15 s have passed."""
 
+WORKERLESS_LOOKS: Final = 7
+"""So many looks after it the Python workers that have nothing to do end, some 10 s later."""
+
 _GROWN_MB: Final = 64  # a heap that has grown by less since the last time is left alone
 
 
-_COLLECT: Final = """
-    System.gc();
+_END_WORKERS: Final = """
     try {
-        java.lang.management.ManagementFactory.getPlatformMBeanServer().invoke(
-            new javax.management.ObjectName("com.sun.management:type=DiagnosticCommand"),
-            "systemTrimNativeHeap", null, null
-        );
-    } catch (javax.management.JMException none) {
-        return;  // this Java has no such command; nothing is lost without it
+        java.lang.reflect.Field current =
+            Class.forName("org.apache.spark.SparkEnv$").getDeclaredField("env");
+        current.setAccessible(true);
+        java.lang.reflect.Field factories =
+            Class.forName("org.apache.spark.SparkEnv").getDeclaredField("pythonWorkers");
+        factories.setAccessible(true);
+        java.lang.reflect.Field lastUse =
+            Class.forName("org.apache.spark.api.python.PythonWorkerFactory").getDeclaredField(
+                "org$apache$spark$api$python$PythonWorkerFactory$$lastActivityNs"
+            );
+        lastUse.setAccessible(true);
+        scala.collection.Iterator each =
+            ((scala.collection.mutable.HashMap) factories.get(current.get(null))).valuesIterator();
+        while (each.hasNext()) {
+            Object factory = each.next();
+            lastUse.setLong(factory, lastUse.getLong(factory) - 60000000000L);
+        }
+    } catch (ReflectiveOperationException elsewhere) {
+        throw new IllegalStateException(elsewhere);
     }
 """
-"""Java that Spark's compiler makes a class of: py4j cannot call what is inside the JVM."""
+"""Java that Spark's compiler makes a class of; py4j cannot ask for what is not public. Neither may
+look at the methods of `SparkEnv`: one has a type that Spark does not ship.
+
+Spark ends Python workers that have been idle for a minute. It keeps the moment of the last use, and
+alone knows which workers have a task. So it gets an earlier moment.
+"""
 
 
 class Heap(NamedTuple):
-    """The heap of a JVM.
+    """The memory of Spark's JVM, and of the workers that it keeps.
 
     Attributes:
-        size_mb: asks for its present size, in MB.
-        collect: collects it, and returns when that is done.
+        size_mb: asks for the present size of the heap, in MB.
+        collect: collects the heap, and returns when that is done.
+        end_workers: has Spark end the Python workers that have no task.
     """
 
     size_mb: Callable[[], float]
     collect: Callable[[], None]
+    end_workers: Callable[[], None]
 
 
-def spark_heap() -> Heap:
-    """Return the heap of Spark's JVM. With it the JVM gives back what native code has freed, if it
-    can.
-    """
-    gateway: Any = SparkContext._gateway  # noqa: SLF001 - PySpark shows it nowhere else
+def spark_heap(spark: SparkSession) -> Heap:
+    """Return what Spark's JVM on this machine has."""
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - PySpark shows it nowhere else
     jvm = gateway.jvm
+    runtime = jvm.java.lang.Runtime.getRuntime()
+    nothing = gateway.new_array(jvm.Object, 0)
+    return Heap(
+        lambda: float(runtime.totalMemory()) / 1e6, jvm.System.gc,
+        lambda: _end_workers(jvm, nothing),
+    )  # fmt: skip
 
-    def collect() -> None:
-        script = jvm.org.codehaus.janino.ScriptEvaluator()
-        try:
-            script.cook(_COLLECT)
-            script.evaluate(gateway.new_array(jvm.Object, 0))
-        except Py4JJavaError as error:
-            log.info("only the heap itself is collected: %s", error.java_exception)
-            jvm.System.gc()
 
-    return Heap(lambda: jvm.java.lang.Runtime.getRuntime().totalMemory() / 1e6, collect)
+def _end_workers(jvm: Any, nothing: Any) -> None:
+    script = jvm.org.codehaus.janino.ScriptEvaluator()
+    script.cook(_END_WORKERS)
+    script.evaluate(nothing)
 
 
 class IdleHeap(Background):
@@ -245,21 +266,32 @@ class IdleHeap(Background):
             self._came = True
 
     def look(self) -> None:
-        """Have the heap collected, if nothing has come for some looks, and it has grown since.
+        """Have memory given back, if nothing has come for some looks: first the heap, if it has
+        grown since the last time, then the workers.
 
         Raises:
             Py4JError: the JVM does not answer.
         """
         came, self._came = self._came, False
         self._idle_looks = 0 if came else self._idle_looks + 1
-        if self._idle_looks != IDLE_LOOKS:
-            return
+        if self._idle_looks == IDLE_LOOKS:
+            self._collect()
+        elif self._idle_looks == WORKERLESS_LOOKS:
+            self._end_workers()
+
+    def _collect(self) -> None:
         before_mb = self._heap.size_mb()
         if before_mb - self._left_mb < _GROWN_MB:
             return
         self._heap.collect()
         self._left_mb = self._heap.size_mb()
         log.info("nothing comes: a heap of %.0f MB has become %.0f MB", before_mb, self._left_mb)
+
+    def _end_workers(self) -> None:
+        try:
+            self._heap.end_workers()
+        except Py4JError as error:
+            log.info("Spark ends idle workers when it does so by itself: %s", error)
 
     def _run(self) -> None:
         while not self._stop.wait(_LOOK_S):

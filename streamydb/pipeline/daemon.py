@@ -188,8 +188,11 @@ def _manage() -> None:
 
     Standard output belongs to Spark, which reads from it where the daemon listens.
     """
-    from pyspark import daemon
+    from pyspark import daemon, worker
 
+    from streamydb.pipeline.realtime import wire
+
+    worker.main = wire.main  # PySpark's daemon asks its module for it
     daemon.manager()
 
 

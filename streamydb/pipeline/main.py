@@ -162,7 +162,7 @@ def _execute(
     checkpoint.push()
     coordinator = parts.retry.call(lambda: _coordinator(parts, state, topic))
     announcer = _announcer(state)
-    heap = IdleHeap(spark_heap())
+    heap = IdleHeap(spark_heap(spark))
     spark.streams.addListener(
         ProgressListener(
             parts.status,

@@ -69,7 +69,7 @@ _SINK_OPTIONS: Final = {
     # large one each of many partitions gets only a few kilobytes in 2 ms, and a request for these.
     "kafka.linger.ms": "25",
     "kafka.batch.size": "262144",
-    "kafka.buffer.memory": "134217728",
+    "kafka.buffer.memory": "16777216",
     "kafka.delivery.timeout.ms": "120000",
 }
 

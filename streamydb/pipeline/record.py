@@ -254,7 +254,7 @@ def founded(
 def begun(
     facts: FoundingFacts, log_topic: TopicDescription, results: TopicDescription
 ) -> FoundingFacts:
-    """Return these facts, with a place for every rule of this release that has none yet.
+    """Return these facts, with a beginning for every rule of this release that has none yet.
 
     Where nothing was ever executed, rules hold from the beginning; otherwise from where the log
     ends now, before which an earlier release may have executed everything.

@@ -17,7 +17,7 @@ from streamydb.kafka.rulings import RulingTopic
 from streamydb.local.file_lock import write_whole
 from streamydb.pipeline.run import RunningQuery, failure_of
 from streamydb.records import seq_in
-from streamydb.records.rulings import Fault, Place, Suspects, TooLate, faults_in
+from streamydb.records.rulings import Fault, LogPosition, Suspects, TooLate, faults_in
 
 if TYPE_CHECKING:
     from streamydb.pipeline.standby.coordinator import Coordinator
@@ -166,9 +166,9 @@ class FaultHandler:
         return int(min(times_ms))
 
 
-def _ending(place: Place) -> bytes:
+def _ending(position: LogPosition) -> bytes:
     """Return how the result of a record ends: with its source, or with where it repeats one."""
-    return b'%d,"offset":%d}}' % place
+    return b'%d,"offset":%d}}' % position
 
 
 log = logging.getLogger("streamydb.pipeline")

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import pyspark
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from streamydb.errors import StreamyError
 from streamydb.local.class_data import java_options
 from streamydb.local.file_lock import scratch_folder, sweep
 from streamydb.local.jars import class_path, resolve, spark_home
-from streamydb.local.java import java_home
+from streamydb.local.java import GIVES_BACK, java_home
 from streamydb.local.own_process import few_arenas
 from streamydb.local.resources import shipped_file, spark_defaults
 from streamydb.pipeline.config import SMALL_JAVA, PipelineConfig
@@ -48,8 +49,8 @@ _LOCAL = re.compile(r"local(?:\[([^\],]+)(,[^\]]+)?\])?")
 
 _TASK_FAILURES_MAX = 4
 _HADOOP = "spark.hadoop."
-_DAEMON = "spark.python.daemon.module"
-_OUR_DAEMON: Final = "streamydb.pipeline.daemon"
+DAEMON: Final = "spark.python.daemon.module"
+OUR_DAEMON: Final = "streamydb.pipeline.daemon"
 _OTHER_WORKERS: Final = frozenset({"spark.pyspark.python", "spark.python.use.daemon"})
 """Settings with which our daemon would not fork the workers."""
 
@@ -112,7 +113,7 @@ def _defaults(master: str) -> dict[str, str]:
     """
     jars = resolve("pipeline")
     settings = spark_defaults()
-    here = {_DAEMON: _OUR_DAEMON} if on_one_machine(master) else {}
+    here = {DAEMON: OUR_DAEMON} if on_one_machine(master) else {}
     return {
         **settings,
         **here,
@@ -128,7 +129,7 @@ def driver_options(collector: str) -> str:
     ``collector``: those of its garbage collector and its compilers.
     """
     log = f'"-Dlog4j2.configurationFile={shipped_file("log4j2.properties")}"'
-    return " ".join([collector, *java_options("pipeline", resolve("pipeline")), log])
+    return " ".join([collector, *GIVES_BACK, *java_options("pipeline", resolve("pipeline")), log])
 
 
 def forget_defaults(spark: SparkSession) -> None:
@@ -178,7 +179,7 @@ def start_processes(
     if on_one_machine(master) and LOCAL_DIR not in settings and LOCAL_DIRS not in os.environ:
         settings = _in_scratch(settings)
     daemon = None
-    if settings.get(_DAEMON) == _OUR_DAEMON and _OTHER_WORKERS.isdisjoint(settings):
+    if settings.get(DAEMON) == OUR_DAEMON and _OTHER_WORKERS.isdisjoint(settings):
         try:
             daemon = EarlyDaemon(os.environ["PYSPARK_PYTHON"])
         except OSError as error:
@@ -224,6 +225,15 @@ def _settings(name: str, master: str | None, extra: Mapping[str, str] | None) ->
     return {**ours, "spark.app.name": name, **(extra or {})}
 
 
+def _our_daemon() -> dict[str, str]:
+    """Return the setting of our daemon for an application of `spark-submit` on one machine."""
+    SparkContext._ensure_initialized()  # noqa: SLF001 - `SparkConf` reads what it was given then
+    given = SparkConf()
+    if given.contains(DAEMON) or not on_one_machine(given.get("spark.master", "")):
+        return {}
+    return {DAEMON: OUR_DAEMON}
+
+
 def session(
     name: str,
     master: str | None,
@@ -237,6 +247,8 @@ def session(
     """
     _prepare_environment(master)
     settings = jvm.settings if jvm is not None else _settings(name, master, extra)
+    if master is None:
+        settings = {**_our_daemon(), **settings}
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)

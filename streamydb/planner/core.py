@@ -45,7 +45,7 @@ class SlotSizes(Protocol):
     """The sizes of values, which all shards know alike."""
 
     def of(self, hashes: Hashes, keys: Ragged, bytes_max: int) -> SizedSlots:
-        """Return the sizes of the values of keys; nobody needs them exactly past ``bytes_max``."""
+        """Return the sizes of the values of keys; a sum above ``bytes_max`` need not be exact."""
 
 
 class PlannedRecords(NamedTuple):
@@ -113,10 +113,11 @@ def _planned(records: TimedRecords, procs: int) -> Planned:
 
 
 class Pace(NamedTuple):
-    """The number of records that a shard releases at most, since a plan was cut; 0: any number.
+    """The most records that a shard releases after a plan was cut; 0: any number.
 
-    What was cut off lies in blobs, and is read again each time; so no more is asked for than twice
-    of what was planned, until it is planned whole again.
+    The records that were cut off lie in blobs, and each plan reads them again. So a shard releases
+    at most twice as many as a plan took that was cut, and four times as many after one that was
+    not.
 
     Attributes:
         records: how many.
@@ -139,12 +140,13 @@ class Pace(NamedTuple):
 
 # Choose how many records make one plan, by the bytes of the values that they touch.
 #
-# A plan is granted every value that it touches once. A large value costs again whenever another
-# transaction of the plan touches it, because it may come back in that one's result or change
-# record. A small one costs a share of that: the outputs are written in blocks, so they may be more
-# than is granted, but not without a bound. A value may be as large as the largest record that
-# writes it; what appends and calls leave behind can be larger, which only their execution shows
-# (`key_processor.withdrawals`).
+# The shards grant every value that a plan touches once, so it costs its bytes. A large value costs
+# them again for each further transaction that touches it, because that one's result or change
+# may contain the value. A small value costs a share of its bytes again: outputs are written in
+# blocks, so they may have more bytes than the grants, but not without a bound.
+#
+# A value may be as large as the largest record that writes it. Appends and calls can leave larger
+# values, which only their execution shows (`key_processor.withdrawals`).
 COPIED_BYTES = 4_096
 """A larger value costs again."""
 

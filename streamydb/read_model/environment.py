@@ -13,13 +13,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import lmdb
 
 from streamydb.frames.addresses import address_of
+from streamydb.local.own_process import also_gives, let_go
 from streamydb.read_model.errors import StoreBusyError, StoreFailedError, StoreMissingError
 from streamydb.read_model.rows import pack_seq
 
@@ -119,6 +120,16 @@ class Environment:
         """
         known, cls._known, cls._registry = cls._known, {}, threading.Lock()
         cls._inherited |= {identity: env for identity, env in known.items() if not env.leave()}
+
+    @classmethod
+    def let_all_go(cls) -> None:
+        """Leave the pages of all files to the system's cache, until they are read again."""
+        with cls._registry:
+            known = list(cls._known.values())
+        for environment in known:
+            closed_or_changing = suppress(StoreBusyError, StoreFailedError)
+            with closed_or_changing, environment.reading():  # while one reads, it stays mapped
+                let_go(environment.folder / _DATA)
 
     def leave(self) -> bool:
         """Close the file, in a child of a fork, whoever uses it; False if it has a transaction."""
@@ -275,12 +286,17 @@ class Environment:
             self._changed.notify_all()
 
 
+also_gives(Environment.let_all_go)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=Environment.forget)
 
 
 def _opened(folder: Path, map_bytes: int, *, write: bool) -> tuple[lmdb.Environment, Tables]:
-    """Open a file and its sub-databases; make what is missing if it is to be written."""
+    """Open a file and its sub-databases; make what is missing if it is to be written.
+
+    A commit syncs what it has written, but not the page that makes it the last one: a power loss
+    may undo the last commit, and leaves the file whole. The follower reads its records again.
+    """
     try:
         env = lmdb.open(
             str(folder),
@@ -289,6 +305,7 @@ def _opened(folder: Path, map_bytes: int, *, write: bool) -> tuple[lmdb.Environm
             max_readers=READERS_MAX,
             readonly=not write,
             create=write,
+            metasync=False,
             readahead=False,
         )
         try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -32,6 +34,7 @@ RETENTION_SEQS: Final = 100_000
 
 COMMIT_RECORDS_MAX: Final = 50_000  # records committed at once
 _POLL_S: Final = 0.2
+_UNRESOLVED_S: Final = 0.05  # what nothing has resolved for so long is committed
 
 _log = logging.getLogger(__name__)
 
@@ -120,18 +123,24 @@ class Follower:
         return count
 
     def _read(self, progress: TopicProgress, timeout_s: float) -> tuple[StoreBatch, int]:
-        """Fetch what is there, as much as is committed at once; the writes,
-        and how many records.
+        """Fetch what is there, as much as is committed at once; the writes, and how many records.
+
+        Nobody can read what is not resolved, and that comes a moment later: it waits for that.
         """
-        batch, count = StoreBatch(progress), 0
-        while count % BATCH_RECORDS_MAX == 0 and count < COMMIT_RECORDS_MAX:
+        batch, count, ends_s = StoreBatch(progress), 0, math.inf
+        while count < COMMIT_RECORDS_MAX:
             fetched = self._source.fetch(timeout_s)
             planned = plan(fetched.records, fetched.ends, batch.progress, self._model.database)
             batch = batch.followed_by(planned)
             count += len(fetched.records)
-            if not fetched.records:
-                break
             timeout_s = 0
+            if len(fetched.records) < BATCH_RECORDS_MAX:
+                if not count or batch.progress.resolved() != progress.resolved():
+                    break
+                ends_s = min(ends_s, time.monotonic() + _UNRESOLVED_S)
+                timeout_s = ends_s - time.monotonic()
+                if timeout_s <= 0:
+                    break
         return batch, count
 
     def _belong(self, batch: StoreBatch, count: int) -> None:

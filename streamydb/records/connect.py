@@ -18,7 +18,7 @@ from streamydb.records.change import Change, ChangeOrigin, ChangeTransaction
 Schema = dict[str, object]
 
 
-class ConnectPlace(NamedTuple):
+class CopyProgress(NamedTuple):
     """The header of each record: from where a copier goes on after it.
 
     Attributes:
@@ -125,12 +125,12 @@ def _row(
     return None if text == _NULL else _ConnectRow(key, text.decode(), version, expires_ms)
 
 
-def encode_place(place: ConnectPlace) -> bytes:
+def encode_progress(progress: CopyProgress) -> bytes:
     """Return the header's value: plain text, because sinks take JSON in headers for a schema."""
-    return " ".join(map(str, place)).encode()
+    return " ".join(map(str, progress)).encode()
 
 
-def decode_place(value: bytes) -> ConnectPlace:
-    """Return the place in a header. Raises ValueError: it is none."""
+def decode_progress(value: bytes) -> CopyProgress:
+    """Return the progress in a header. Raises ValueError: it is none."""
     topic, position, seq = value.decode().split(" ")
-    return ConnectPlace(topic, int(position), int(seq))
+    return CopyProgress(topic, int(position), int(seq))

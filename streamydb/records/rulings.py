@@ -23,7 +23,7 @@ from streamydb.errors import InvariantViolation, ModuleMissing, RecordError, Str
 from streamydb.records.begins import EVERYWHERE, Begins
 from streamydb.records.formats import FORMAT, UNREADABLE, later_format, not_read
 
-Place = tuple[int, int]
+LogPosition = tuple[int, int]
 """A record of the log: partition and offset."""
 
 STOPPING: Final = (MemoryError, OSError, ModuleMissing, InvariantViolation)
@@ -51,7 +51,7 @@ class Rulings:
 
     def __init__(self, faults: Iterable[Fault] = (), begins: Begins = EVERYWHERE) -> None:
         self.begins = begins
-        self._known: dict[Place, Fault] = {}
+        self._known: dict[LogPosition, Fault] = {}
         for fault in faults:
             self._known.setdefault((fault.partition, fault.offset), fault)
         self._offsets = np.sort(np.array([offset for _, offset in self._known], np.int64))
@@ -61,10 +61,10 @@ class Rulings:
 
     @property
     def faults(self) -> list[Fault]:
-        return [self._known[place] for place in sorted(self._known)]
+        return [self._known[position] for position in sorted(self._known)]
 
-    def get(self, place: Place) -> Fault | None:
-        return self._known.get(place)
+    def get(self, position: LogPosition) -> Fault | None:
+        return self._known.get(position)
 
     def rows(
         self, partitions: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]
@@ -212,7 +212,7 @@ class Book:
         self.epoch = 0
         self.adopted = False
         self._log, self._begins = log, begins
-        self._known: dict[Place, Fault] = {}
+        self._known: dict[LogPosition, Fault] = {}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -229,8 +229,8 @@ class Book:
         elif isinstance(record, Fence):
             self.epoch = max(self.epoch, record.epoch)
         elif record.epoch == 0 or record.epoch >= self.epoch:
-            place = record.partition, record.offset
-            self._known.setdefault(place, fault_of(record))
+            position = record.partition, record.offset
+            self._known.setdefault(position, fault_of(record))
 
     def rulings(self) -> Rulings:
         return Rulings(self._known.values(), self._begins)

@@ -57,11 +57,11 @@ _ANY_BYTES: Final = OutputBudget()
 
 
 class TransactionProcessor:
-    """An executing task of the plans: executes what partitions were granted, says what came of it.
+    """Executes partitions of a plan: from the grants of the shards to the outputs.
 
     In: grants to one partition, or to all of them, one or more from every shard for each
     partition, in any order: transactions from the shards of their ids, values from the shards of
-    the keys. Resolved records, digests and results that are known, too, which have nothing to
+    the keys. Also resolved records, digests and known results, which have nothing to
     execute.
 
     Out: results, changes, dead letters and what workflows emit, as rows still to be formatted; then
@@ -128,22 +128,22 @@ class TransactionProcessor:
                 unruled += stop.faults
         require_ruled(unruled)
 
-    def _executed(self, part: PlanPart, found: PartGrants) -> Iterator[o.Output]:
-        grants, budget = found.in_order(), OutputBudget(part.plan.first, part.makes_max)
-        checks.granted(part.plan, grants, found.parts, found.members)
+    def _executed(self, part: PlanPart, part_grants: PartGrants) -> Iterator[o.Output]:
+        grants, budget = part_grants.in_order(), OutputBudget(part.plan.first, part.makes_max)
+        checks.granted(part.plan, grants, part_grants.parts, part_grants.members)
         config = self._config
-        more = tuple(sorted(found.more))
-        if found.left_out:
-            yield from self._withdrawn(part, more, 0, found.left_out - part.plan.first)
+        more = tuple(sorted(part_grants.more))
+        if part_grants.left_out:
+            yield from self._withdrawn(part, more, 0, part_grants.left_out - part.plan.first)
             return
         outcome = execute_grants(
             grants,
             self._modules,
             self._rulings,
-            over=found.over,
+            over=part_grants.over,
             budget=budget,
-            ranges=RangeParts(found.ranges, config.shards),
-            timeline=found.timeline,
+            ranges=RangeParts(part_grants.ranges, config.shards),
+            timeline=part_grants.timeline,
         )
         require_ruled(outcome.unruled, executed=part.silent)
         made = outcome.made if part.makes_max else None

@@ -201,7 +201,7 @@ class Rules:
     run: Run
     slot: int | None
     known: bytes | None = None
-    found: npt.NDArray[np.bool_] | None = None
+    mask: npt.NDArray[np.bool_] | None = None
 
     @classmethod
     def of(cls, run: Run) -> Rules:
@@ -211,7 +211,7 @@ class Rules:
 
     def concern(self, at: int) -> bool:
         """Return True if constraints apply to a transaction."""
-        return self.found is not None and bool(self.found[at])
+        return self.mask is not None and bool(self.mask[at])
 
     def send(self, start: int) -> None:
         """Send transactions from ``start`` on to Python if constraints concern them.
@@ -226,7 +226,7 @@ class Rules:
         if value == self.known:
             return
         self.known = value
-        self.found = mask = _constrained(_covered(run.keys, parse(value)), run.program)
+        self.mask = mask = _constrained(_covered(run.keys, parse(value)), run.program)
         route = run.program.route[start:]
         route[mask[start:] & (route == BY_KERNEL)] = BY_PYTHON
 

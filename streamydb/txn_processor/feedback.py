@@ -13,15 +13,14 @@ from streamydb.frames.program import NOT_A_DUPLICATE
 from streamydb.frames.sizes import class_of, tells
 from streamydb.frames.table import Bytes, Ragged, starts_of
 from streamydb.frames.value_rows import Verdicts, WrittenValues
-from streamydb.txn_processor.format import format_results
+from streamydb.txn_processor.format import format_results, result_rows
 from streamydb.txn_processor.outcome import ExecutionOutcome
-from streamydb.txn_processor.rows import result_rows
 
 Ints = npt.NDArray[np.int64]
 
 
 class FeedbackChunk(NamedTuple):
-    """A part of what a shard is told: the number ``chunk`` of ``chunks``.
+    """The feedback for a shard, or a part of it: number ``chunk`` of ``chunks``.
 
     ``sizes``: see `frames.sizes`.
     """
@@ -45,9 +44,9 @@ def feedback_chunks(
     texts = Ragged.empty(len(dirty))
     if opaque.any():
         lengths = np.zeros(len(dirty), np.int64)
-        found = outcome.pool.take(slots["ref"][opaque])
-        lengths[opaque] = found.lengths()
-        texts = Ragged(found.data, starts_of(lengths))
+        values = outcome.pool.take(slots["ref"][opaque])
+        lengths[opaque] = values.lengths()
+        texts = Ragged(values.data, starts_of(lengths))
     table = WrittenValues(
         np.ascontiguousarray(slots["tag"]),
         np.ascontiguousarray(slots["number"]),
@@ -59,22 +58,22 @@ def feedback_chunks(
     grown = _grown(outcome, writes) if shards > 1 else np.zeros(len(writes), np.uint8)
     verdicts, homes = _verdicts(outcome)
     for shard in range(shards):
-        own, classes, told = writes, grown, verdicts
+        own, classes, results = writes, grown, verdicts
         if shards > 1:
             at = np.flatnonzero(owners == shard)
             own, classes = writes.take(at), grown[at]
-            told = verdicts.take(np.flatnonzero(homes == shard))
-        if _size(own, told) < bytes_max:  # as the cuts count it, and more
-            yield FeedbackChunk(shard, 0, 1, own, told, _sizes(own, classes))
+            results = verdicts.take(np.flatnonzero(homes == shard))
+        if _size(own, results) < bytes_max:  # as the cuts count it, and more
+            yield FeedbackChunk(shard, 0, 1, own, results, _sizes(own, classes))
             continue
         write_cuts = _cuts(own.text_bytes() + 24, bytes_max)
-        verdict_cuts = _cuts(told.text_bytes() + 16, bytes_max)
+        verdict_cuts = _cuts(results.text_bytes() + 16, bytes_max)
         none = np.empty(0, np.int64)
         parts = [(rows, none) for rows in write_cuts] + [(none, rows) for rows in verdict_cuts]
         for chunk, (left, right) in enumerate(parts):
             part = own.take(left)
             yield FeedbackChunk(
-                shard, chunk, len(parts), part, told.take(right), _sizes(part, classes[left])
+                shard, chunk, len(parts), part, results.take(right), _sizes(part, classes[left])
             )
 
 

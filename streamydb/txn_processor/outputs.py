@@ -25,10 +25,9 @@ from streamydb.frames.value_rows import ChangeRows, ResultRows
 from streamydb.parser.fault import opened
 from streamydb.procedures.follow_ups import Outputs
 from streamydb.records.expiry import removal_number
-from streamydb.txn_processor.format import format_changes, format_results
+from streamydb.txn_processor.format import change_rows, format_changes, format_results, result_rows
 from streamydb.txn_processor.outcome import ExecutionOutcome
 from streamydb.txn_processor.result import as_duplicate, originals
-from streamydb.txn_processor.rows import change_rows, result_rows
 
 RESULTS: Final = 0
 CHANGES: Final = 1
@@ -112,8 +111,8 @@ def formatted(item: Output, database: str) -> OutputRecords:
 def outputs_of(outcome: ExecutionOutcome, spreads: int) -> Iterator[OutputRows | OutputRecords]:
     """All outputs of an outcome except feedback; the changes of one key have one ``spread``.
 
-    Changes come before results: a strong read waits for what results have told, so what they tell
-    should be readable soon.
+    Changes come before results: a strong read waits until the read model shows all results, so
+    their changes should come soon.
     """
     if not len(outcome.txns):
         return
@@ -130,9 +129,9 @@ def outputs_of(outcome: ExecutionOutcome, spreads: int) -> Iterator[OutputRows |
 
 
 def _results(outcome: ExecutionOutcome, spreads: int) -> Iterator[OutputRows]:
-    told = (outcome.txns.duplicate != WINDOW_DUPLICATE).nonzero()[0]
+    positions = (outcome.txns.duplicate != WINDOW_DUPLICATE).nonzero()[0]
     sizes = _result_bytes(outcome)
-    for spread, rows in enumerate(np.array_split(told, _tasks(len(told), spreads))):
+    for spread, rows in enumerate(np.array_split(positions, _tasks(len(positions), spreads))):
         for part in _in_blocks(rows, sizes):
             yield OutputRows(result_rows(outcome, part, _repeated(outcome, part)), spread)
 

@@ -135,7 +135,7 @@ def entries_after(
         after: what it writes; None: a delete.
         seq: the version of what it writes.
     """
-    found = []
+    ranges = []
     for named in txn.read_ranges:
         start, end = bounds = named.bounds()
         before = see.entries(bounds)
@@ -147,8 +147,8 @@ def entries_after(
                 entries.pop(key, None)
                 if value is not None:
                     entries[key] = value, seq
-        found.append((named, dict(sorted(entries.items()))))
-    return found
+        ranges.append((named, dict(sorted(entries.items()))))
+    return ranges
 
 
 class RangeParts(NamedTuple):
@@ -230,10 +230,10 @@ class GrantedRanges:
             ending = starts_of(none if table.ending is None else table.ending.counts).tolist()
             bounds = zip(table.start.tolist(), table.end.tolist(), strict=True)
             for row, each in enumerate(bounds):
-                found = _Row(
+                part = _Row(
                     table, row, (starts[row], starts[row + 1]), (ending[row], ending[row + 1])
                 )
-                self._rows.setdefault(each, []).append(found)
+                self._rows.setdefault(each, []).append(part)
         names = run.keys.take(run.covered).tolist() if self._rows else []
         order = sorted(range(len(names)), key=names.__getitem__)
         self._names = [names[i] for i in order]

@@ -7,13 +7,13 @@ from collections import Counter
 from tools.travel import BEGIN, END, PAGE, stops, table
 
 STOPS_MAX = {
-    "client": 11,
+    "client": 8,
     "facade": 16,
     "parse": 5,
-    "shard": 19,
-    "execute": 11,
-    "feedback": 3,
-    "verdict back": 6,
+    "shard": 12,
+    "execute": 9,
+    "feedback": 2,
+    "verdict back": 5,
 }
 """How many files a reader stays in, at most, by stage."""
 

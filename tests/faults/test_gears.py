@@ -5,7 +5,9 @@ Every test ends with a serial replay of the log.
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import shutil
 import signal
 from collections.abc import Callable
@@ -17,6 +19,7 @@ import pytest
 from streamydb.pipeline.realtime.gear import ELSEWHERE
 from streamydb.testing.database import wait_for
 from tests.support.bank import transfers
+from tests.support.faulty import load, progressed, results_of
 from tests.support.shared import OnShared
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
@@ -234,3 +237,43 @@ def test_both_gears_come_back_when_the_daemon_of_their_workers_is_killed(
         db.load(transfers(200, seed=4))
         assert db.assert_serial().transactions >= 720
         assert db.status().state == "running"
+
+
+def assert_one_verdict_each(db: OnShared) -> None:
+    """Each record of the log has a verdict, and no two that differ.
+
+    A real-time gear that begins at once may write again what the last plan wrote: the same bytes.
+    """
+    verdicts: dict[int, set[str]] = {}
+    for result in results_of(db):
+        place = result["source"]["offset"]
+        verdicts.setdefault(place, set()).add(json.dumps(result, sort_keys=True))
+    assert {place: found for place, found in verdicts.items() if len(found) > 1} == {}
+    report = db.assert_serial()
+    assert len(verdicts) == report.transactions
+
+
+@pytest.mark.fault(
+    54, "SIGTERM at a random moment under load, with either gear in the lead, six times",
+    "it ends in order; each transaction has one verdict; equal to the serial replay",
+)  # fmt: skip
+@pytest.mark.long
+def test_a_stop_under_load_executes_nothing_twice_and_loses_nothing(
+    database_on_shared: Callable[..., OnShared], injected: Callable[..., None]
+) -> None:
+    rng, stopped_by = random.Random(54), set[str]()
+    with database_on_shared(options=BOTH) as db:
+        db.load(transfers(20, seed=1))
+        for turn in range(6):
+            if turn % 2:
+                wait_until_real_time(db)
+            with load(db, 2 + turn):
+                progressed(db, rng.randint(1, 400))
+                stopped_by.add(leading(db))
+                assert db.stop_pipeline() == 0
+                assert (db.status().state, db.status().error) == ("stopped", None)
+                assert not db.processes()
+            injected(1)
+            db.start_pipeline()
+            assert_one_verdict_each(db)
+    assert stopped_by == {"micro-batch", "real-time"}

@@ -1,17 +1,26 @@
-"""A pipeline is told to stop, loses its JVM, or starts before its broker."""
+"""A pipeline is told to stop, loses its JVM, or starts before its broker; an `up` is hurt."""
 
 from __future__ import annotations
 
+import os
+import random
 import signal
+import subprocess
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
+from streamydb.local import fork_server
+from streamydb.local.launcher import OUTPUT
 from streamydb.testing.database import Database, wait_for
 from tests.support.bank import transfers
 from tests.support.faulty import load, progressed, results_of
+from tests.support.stack import Stack
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -135,3 +144,66 @@ def test_it_ends_in_time_whenever_it_is_told_to(
         injected(times)
         db.start_pipeline()
         assert db.assert_serial().ok
+
+
+def killed_half_way(stack: Stack, at_s: float) -> subprocess.CompletedProcess[str]:
+    """Run `up`, and SIGKILL the process that forks its processes so long after it began."""
+    done = threading.Event()
+
+    def kill() -> None:
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if fork_server.__name__ in process.cmdline() and serves(process, stack.home):
+                    done.wait(at_s)
+                    process.kill()
+
+    def watch() -> None:
+        while not done.wait(0.02):
+            kill()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        return stack.run("up", "--master", "local[2]")
+    finally:
+        done.set()
+        watcher.join()
+
+
+def serves(process: psutil.Process, home: Path) -> bool:
+    """Return True if it is the server of the `up` of this home."""
+    parent = process.parent()
+    return parent is not None and str(home) in parent.cmdline()
+
+
+def running(home: Path) -> list[str]:
+    """The logs of the processes that were started from a home, one for each session."""
+    logs = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            log = process.environ().get(OUTPUT, "")
+            if log.startswith(str(home)) and os.getsid(process.pid) == process.pid:
+                logs.append(Path(log).stem)
+    return sorted(logs)
+
+
+@pytest.mark.long
+@pytest.mark.fault(
+    55, "SIGKILL at a random moment of `up`, from its first second until it has forked all",
+    "the database stands, each process once; after `down` none is left",
+)  # fmt: skip
+def test_a_database_stands_though_its_fork_server_is_killed(
+    tmp_path: Path, injected: Callable[..., None]
+) -> None:
+    rng, stack = random.Random(55), Stack(tmp_path)
+    for _ in range(3):
+        begun = killed_half_way(stack, rng.uniform(0.0, 4.0))
+        try:
+            assert begun.returncode == 0, begun.stderr
+            assert running(stack.home) == ["facade", "pipeline", "read-model"]
+            assert stack.run("txn", "--add", "visits=1").returncode == 0
+            assert stack.run("check").returncode == 0
+        finally:
+            assert stack.run("down").returncode == 0
+        injected(1)
+        assert running(stack.home) == []

@@ -32,10 +32,11 @@ class Driver:
         self.reader = OutputReader(connection, output_topics(names), names.transactions, self.see)
         self.reader.start()
 
-    def see(self, hashes: Sequence[int]) -> None:
+    def see(self, hashes: Sequence[int]) -> float:
         with self.confirmed:
             self.groups.see(hashes)
             self.confirmed.notify_all()
+        return 0.05
 
     def add(self, said: Executed) -> None:
         if said.follow_ups:

@@ -16,7 +16,7 @@ from tests.support.kept_log import NAMES, Kept, quiet
 from tests.support.seeds import seeds
 from tests.support.states import goes_on
 
-SEEDS = seeds(20, 8)
+SEEDS = seeds(20, 5)
 
 
 class Short(Kept):

@@ -10,10 +10,11 @@ from unittest import mock
 from simulator.run import run_seed
 from streamydb.frames.record_messages import LogRecords
 from streamydb.frames.record_rows import CompiledRecords, TimedRecords
+from streamydb.key_processor.inbox import LastRecords
 from streamydb.planner.core import LastPlan, Planned
-from streamydb.sorter.last_records import LastRecords
+from tests.support.seeds import seeds
 
-SEEDS = range(0, 24, 2)
+SEEDS = range(0, 2 * seeds(12, 6), 2)
 
 
 def test_a_plan_that_is_used_again_is_still_what_its_shard_would_plan() -> None:

@@ -20,7 +20,7 @@ from streamydb.errors import InvariantViolation
 from streamydb.frames.shards import ShardConfig
 from tests.support.seeds import seeds
 
-SEEDS = seeds(4, 2)
+SEEDS = seeds(4, 1)
 
 
 @pytest.mark.fault(

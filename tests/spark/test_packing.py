@@ -39,6 +39,7 @@ def source(folder: Path, *, wait: bool, error_at: int = -1) -> Callable[..., Ite
 
     def records(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from streamydb.local.launcher import wait_until
+        from streamydb.pipeline.realtime.wire import of_this_worker
 
         for batch in batches:
             for offset in batch.column(0).to_pylist():
@@ -51,6 +52,7 @@ def source(folder: Path, *, wait: bool, error_at: int = -1) -> Callable[..., Ite
                     [pa.array(c, t) for c, t in zip(columns, types, strict=True)],
                     names=["offset", "append_ms", "value"],
                 )
+                of_this_worker().flush()
                 if wait and not wait_until((folder / str(offset)).exists, 60, 0.001):
                     raise TimeoutError(f"the record at offset {offset} is held back")
 

@@ -86,6 +86,7 @@ def source(
 
     def records(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from streamydb.local.launcher import wait_until
+        from streamydb.pipeline.realtime.wire import of_this_worker
 
         offset = -1
         progress = None
@@ -105,6 +106,7 @@ def source(
                     ],
                     names=["offset", "append_ms", "value"],
                 )
+                of_this_worker().flush()
         if progress is not None:
             progress.close()
         (folder / f"given-{offset // 10_000}").touch()

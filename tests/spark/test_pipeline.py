@@ -61,15 +61,10 @@ def stamp(database: Database, kind: str) -> None:
 
 
 def refuses_what_was_changed(db: Database) -> None:
-    """A pipeline that stands still: other settings, records that are damaged, a poor topic."""
+    """A pipeline that stands still: other settings, a poor topic. Each start takes seconds: what
+    else is refused is in `tests/unit/pipeline`.
+    """
     assert "was founded with id_window=1048576" in refusal(db, "--id-window", "5")
-    record = db.place.checkpoint / "streamydb.json"
-    kept = record.read_bytes()
-    record.unlink()
-    assert f"{record} is missing" in refusal(db)
-    record.write_bytes(kept[: len(kept) // 2])
-    assert "cannot be read" in refusal(db)
-    record.write_bytes(kept)
     stamp(db, "CreateTime")
     said = refusal(db)
     assert "CreateTime" in said
@@ -110,11 +105,6 @@ def leaves_no_files_open(db: Database, batches: int) -> None:
 
 @pytest.mark.fault(22, "a start with another id window", "refused with the recorded value")
 @pytest.mark.fault(
-    19,
-    "the record of the checkpoint gone, and truncated",
-    "refused; undone: equal to the serial replay",
-)
-@pytest.mark.fault(
     18, "CreateTime set on the log before a start", "the start refuses with the exact fix"
 )
 def test_one_shard_runs_stops_resumes_and_refuses(
@@ -130,7 +120,6 @@ def test_one_shard_runs_stops_resumes_and_refuses(
         assert shown["streamydb_input_records_total"] >= 300
         assert shown["streamydb_lag_records"] == 0
         assert shown["streamydb_batch_seconds_count"] >= 1
-        assert "another pipeline runs on the checkpoint" in refusal(db)
         leaves_no_files_open(db, 12)
         assert has_our_daemon(db)
         assert db.stop_pipeline() == 0

@@ -17,13 +17,13 @@ import msgspec
 import pytest
 
 from streamydb.cli.target import Target
-from streamydb.constraints.locks import relocked
 from streamydb.kafka import connection
 from streamydb.kafka.foundation import FoundingFacts
 from streamydb.kafka.names import TopicNames
 from streamydb.local.module_folder import file_name
 from streamydb.procedures.modules import MemoryModules, compile_module, hash_of
 from streamydb.records import Result, decode_result
+from streamydb.records.attempts import relocked
 from streamydb.records.begins import EVERYWHERE
 from streamydb.records.rulings import Adopted, encode_ruling
 from streamydb.verify.oracle.core import Oracle

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
-from streamydb.constraints.locks import relocked
 from streamydb.facade.about import About, PipelineMessages
 from streamydb.facade.cursors import ListCursor, encode_cursor
 from streamydb.facade.explanation.evidence import ChangeRecord, Evidence, FeedbackPlan, PlanMember
 from streamydb.kafka.digests import ShardDigests, ToldDigest
 from streamydb.procedures.modules import compile_module
 from streamydb.records import Change, Result, Transaction, decode, decode_change
+from streamydb.records.attempts import relocked
 from streamydb.records.transaction_schema import transaction
 from streamydb.verify.oracle.outputs import OutputRecord
 from tests.support.history import HistoryDatabase

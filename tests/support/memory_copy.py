@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from streamydb.kafka.connect import CopiedRecord
 from streamydb.kafka.connect.core import ConnectError
-from streamydb.records.connect import ConnectPlace
+from streamydb.records.connect import CopyProgress
 
 __all__ = ["FailingError", "MemoryCopy"]
 
@@ -28,9 +28,9 @@ class MemoryCopy:
         self.records: dict[int, list[CopiedRecord]] = {n: [] for n in range(partitions)}
         self._rng = rng
 
-    def begin(self) -> Mapping[int, ConnectPlace | None]:
-        """The last place of each partition."""
-        return {n: some[-1].place if some else None for n, some in self.records.items()}
+    def begin(self) -> Mapping[int, CopyProgress | None]:
+        """The last progress of each partition."""
+        return {n: some[-1].progress if some else None for n, some in self.records.items()}
 
     def append(self, records: Sequence[CopiedRecord]) -> None:
         """Append all, and fail, or not."""

@@ -17,7 +17,7 @@ from streamydb.frames.record_rows import (
     TimedRecords,
 )
 from streamydb.frames.table import Array, ChildRows, Ragged
-from streamydb.sorter.last_records import LastRecords
+from streamydb.key_processor.inbox import LastRecords
 
 __all__ = ["opened", "timed", "to_plan"]
 

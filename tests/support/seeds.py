@@ -11,7 +11,7 @@ from _pytest.mark.structures import ParameterSet
 
 __all__ = ["ASKED_FOR", "seeds", "thinned"]
 
-_SHORT, _BASE = 40, 120
+_SHORT, _BASE = 24, 120
 ASKED_FOR = int(os.environ.get("STREAMYDB_SIM_SEEDS", _SHORT))
 """Seeds of one pipeline. `make proof` and `make test-random` ask for 400.
 

@@ -34,7 +34,7 @@ from streamydb.client.requests import (
 )
 from streamydb.client.session import Session
 from streamydb.client.statements import SqlResult, Statement, execute_sql, prepare_statements
-from streamydb.client.transactions import Committed, Prepared, ReadItem, prepare
+from streamydb.client.transactions import Committed, Prepared, ReadItem, as_list, prepare
 from streamydb.client.watch_core import After, FollowedStream, Watching, selection
 from streamydb.records.ranges import Range
 from streamydb.records.table import Table
@@ -114,7 +114,7 @@ class AsyncClient:
         timeout_s: float | None = None,
     ) -> Snapshot:
         """Read keys at one snapshot; see `get`."""
-        freshness, wanted = self.session.freshness(consistency, at), reads.as_list(keys)
+        freshness, wanted = self.session.freshness(consistency, at), as_list(keys)
         return Snapshot(await self._run(reads.read(self.session, wanted, freshness, timeout_s)))
 
     async def scan(

@@ -10,15 +10,19 @@ from weakref import WeakSet, ref
 import httpx
 
 from streamydb.client import connections
-from streamydb.client.connections import HttpOptions, Tags
+from streamydb.client.connections import HttpOptions
 from streamydb.client.errors import ConnectionLostError
 from streamydb.client.http import (
     EventParser,
     HttpAnswer,
+    Tags,
+    build,
+    check_tag,
     decode,
     encode,
     encode_open,
     raise_for_status,
+    wire_of,
 )
 from streamydb.client.requests import Event, Open, Request
 from streamydb.client.session import Generation
@@ -79,7 +83,7 @@ class AsyncHttpTransport:
 
     async def send(self, request: Request[Any]) -> Any:
         try:
-            sent = connections.build(self._client, encode(request), next(self._tags), self._history)
+            sent = build(self._client, encode(request), next(self._tags), self._history)
             answer = await self._send(sent)
         except httpx.RequestError as error:
             raise connections.fault(error) from error
@@ -95,7 +99,7 @@ class AsyncHttpTransport:
         async with AsyncExitStack() as stack:
             try:
                 tag = next(self._tags)
-                sent = connections.build(self._client, encode_open(request), tag, self._history)
+                sent = build(self._client, encode_open(request), tag, self._history)
                 answer = await self._send(sent, stream=True)
                 stream = self.stream(answer)
                 stack.push_async_callback(stream.close)
@@ -139,7 +143,7 @@ class AsyncHttpTransport:
 
     def _take(self, answer: httpx.Response) -> None:
         """Note the connection that an answer came on; refuse what is none to its request."""
-        wire = connections.wire_of(answer)
+        wire = wire_of(answer)
         if wire is not None:
             self._wires.add(wire)
-        connections.check_tag(answer)
+        check_tag(answer)

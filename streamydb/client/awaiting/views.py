@@ -12,9 +12,8 @@ from streamydb.client.awaiting.transports import AsyncStream, AsyncTransport, Pe
 from streamydb.client.core import drive
 from streamydb.client.errors import ClosedError
 from streamydb.client.lifetimes import AsyncLifetime
-from streamydb.client.reads import as_list
 from streamydb.client.requests import Change, Entry, Open, Pause, Receive, Request
-from streamydb.client.transactions import Builder, Committed
+from streamydb.client.transactions import Builder, Committed, as_list
 from streamydb.client.watch_core import FollowedStream, Watching
 from streamydb.records.emission import Emitted
 

@@ -18,7 +18,7 @@ from streamydb.kafka.connection import KafkaRetry, StopRequestedError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import TopicMissingError, TopicReader
 from streamydb.kafka.strangers import ChangeRecords
-from streamydb.records.connect import ConnectPlace, decode_place, encode_place
+from streamydb.records.connect import CopyProgress, decode_progress, encode_progress
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -33,8 +33,8 @@ _log = logging.getLogger(__name__)
 class CopyTopic(Protocol):
     """The copy: where it is, and how it goes on."""
 
-    def begin(self) -> Mapping[int, ConnectPlace | None]:
-        """Shut out every other writer; return each partition's last place, None where it is empty.
+    def begin(self) -> Mapping[int, CopyProgress | None]:
+        """Shut out every other writer; return the progress of each partition, None: it is empty.
         Raises ConnectError: there is no such topic.
         """
 
@@ -104,35 +104,35 @@ class Copier:
 
     def _begin(self) -> dict[int, PartitionCopy]:
         """Go on where the copy ends."""
-        places, topic = self._copy.begin(), self._source.describe()
-        if places.keys() != topic.spans.keys():
+        copied, topic = self._copy.begin(), self._source.describe()
+        if copied.keys() != topic.spans.keys():
             raise ConnectError(
-                f"{self._name.connect} has {len(places)} partitions and {self._name.changes} has "
+                f"{self._name.connect} has {len(copied)} partitions and {self._name.changes} has "
                 f"{len(topic.spans)}: {self._anew()}"
             )
-        first = ConnectPlace(topic.topic_id, 0, 0)
-        known = {number: place or first for number, place in places.items()}
-        for number, place in known.items():
-            self._check(topic, number, place)
-        positions = {number: place.position for number, place in known.items()}
+        first = CopyProgress(topic.topic_id, 0, 0)
+        known = {number: progress or first for number, progress in copied.items()}
+        for number, progress in known.items():
+            self._check(topic, number, progress)
+        positions = {number: progress.position for number, progress in known.items()}
         self._source.assign(positions)
         _log.info("copying %s from %s", self._name.changes, positions)
-        return {number: PartitionCopy(number, place) for number, place in known.items()}
+        return {number: PartitionCopy(number, progress) for number, progress in known.items()}
 
-    def _check(self, topic: TopicState, number: int, place: ConnectPlace) -> None:
+    def _check(self, topic: TopicState, number: int, progress: CopyProgress) -> None:
         """Refuse changes that are others, or that lack the next records."""
-        if place.topic != topic.topic_id:
+        if progress.topic != topic.topic_id:
             raise ConnectError(
                 f"{self._name.connect} is a copy of other changes than {self._name.changes} has "
-                f"now (Kafka's ids: {place.topic}, {topic.topic_id}): {self._anew()}"
+                f"now (Kafka's ids: {progress.topic}, {topic.topic_id}): {self._anew()}"
             )
         low, high = topic.spans[number]
-        if not low <= place.position <= high:
+        if not low <= progress.position <= high:
             raise ConnectError(
                 f"{self._name.changes}, partition {number}, has the offsets {low} to {high}, and "
-                f"the copy goes on at {place.position}: changes that are needed are gone. Take a "
-                "snapshot (`streamydb snapshot`), load it into the sinks, and give each the later "
-                "changes (docs/sinks.md)"
+                f"the copy goes on at {progress.position}: changes that are needed are gone. Take "
+                "a snapshot (`streamydb snapshot`), load it into the sinks, and give each the "
+                "later changes (docs/sinks.md)"
             )
 
     def _anew(self) -> str:
@@ -149,7 +149,7 @@ def registry_of(copier: Copier) -> CollectorRegistry:
     return registry
 
 
-HEADER: Final = "streamydb"  # the header with the place, of every record
+HEADER: Final = "streamydb"  # the header with the progress, of every record
 NUL_HEADER: Final = "streamydb-nul"
 """The header of records whose key has a character U+0000, so that a sink can leave them out."""
 
@@ -179,10 +179,10 @@ def last_copied(connection: Mapping[str, str], database: str) -> int | None:
     committed = {**connection, **_COMMITTED}
     try:
         with TopicReader(committed, TopicNames(database).connect) as reader:
-            places = _last_places(reader).values()
+            copied = _progress_by_partition(reader).values()
     except TopicMissingError:
         return None
-    return max((place.seq for place in places if place is not None), default=0)
+    return max((progress.seq for progress in copied if progress is not None), default=0)
 
 
 class KafkaCopy:
@@ -194,8 +194,8 @@ class KafkaCopy:
         self._kind = {**COPY, "transactional.id": f"streamydb-connect-{database}"}
         self._producer: KafkaAppender | None = None
 
-    def begin(self) -> dict[int, ConnectPlace | None]:
-        """Shut out every other writer; return each partition's last place, None where it is empty.
+    def begin(self) -> dict[int, CopyProgress | None]:
+        """Shut out every other writer; return the progress of each partition, None: it is empty.
 
         Raises:
             ConnectError: there is no such topic.
@@ -212,7 +212,7 @@ class KafkaCopy:
             producer = self._producer = appender(self._connection, self._kind, self._topic)
             with _explained(self._topic):
                 producer.init_transactions(_TIMEOUT_S)
-            return _last_places(reader)
+            return _progress_by_partition(reader)
 
     def append(self, records: Sequence[CopiedRecord]) -> None:
         """Append all of these or none.
@@ -234,7 +234,7 @@ class KafkaCopy:
 
     def _put(self, producer: KafkaAppender, record: CopiedRecord) -> None:
         """Queue a record; wait while the queue is full."""
-        headers: dict[str, str | bytes | None] = {HEADER: encode_place(record.place)}
+        headers: dict[str, str | bytes | None] = {HEADER: encode_progress(record.progress)}
         if record.has_nul:
             headers[NUL_HEADER] = b"key"
         while True:
@@ -267,19 +267,19 @@ def _explained(topic: str) -> Iterator[None]:
         raise ConnectError(what) from (TimeoutError() if again else fault)
 
 
-def _last_places(reader: TopicReader) -> dict[int, ConnectPlace | None]:
+def _progress_by_partition(reader: TopicReader) -> dict[int, CopyProgress | None]:
     spans = reader.spans()
-    places: dict[int, ConnectPlace] = {}
-    for message in reader.backwards(spans, _WINDOW_RECORDS, places):
-        places[message.partition() or 0] = _place_of(message)
-    return {number: places.get(number) for number in spans}
+    last: dict[int, CopyProgress] = {}
+    for message in reader.backwards(spans, _WINDOW_RECORDS, last):
+        last[message.partition() or 0] = _progress_of(message)
+    return {number: last.get(number) for number in spans}
 
 
-def _place_of(message: Message) -> ConnectPlace:
-    """The place in a record's header. Raises ConnectError: it has none."""
+def _progress_of(message: Message) -> CopyProgress:
+    """Return the progress in a record's header. Raises ConnectError: it has none."""
     value = dict(message.headers() or ()).get(HEADER)
     try:
-        return decode_place(value if isinstance(value, bytes) else b"")
+        return decode_progress(value if isinstance(value, bytes) else b"")
     except ValueError as fault:
         raise ConnectError(
             f"the record at offset {message.offset()} of {message.topic()}-{message.partition()} "

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from streamydb.errors import StreamyError
 from streamydb.records import Change, ChangeName, Resolved, change_name
-from streamydb.records.connect import ConnectPlace, connect_key, connect_value
+from streamydb.records.connect import CopyProgress, connect_key, connect_value
 
 
 class ConnectError(StreamyError):
@@ -23,7 +23,7 @@ class CopiedRecord(NamedTuple):
     partition: int
     key: bytes
     value: bytes | None
-    place: ConnectPlace
+    progress: CopyProgress
     has_nul: bool = False
 
 
@@ -36,7 +36,7 @@ class _Waiting(NamedTuple):
 
 
 class PartitionCopy:
-    """One partition of the changes, from its `place` on.
+    """One partition of the changes, from its `progress` on.
 
     A change waits until a `resolved` record says that all up to its seq have been written. So
     everything of a seq is copied at once, and what comes later of it is a repetition.
@@ -45,10 +45,10 @@ class PartitionCopy:
         resolved: everything up to this seq has been given out.
     """
 
-    def __init__(self, partition: int, place: ConnectPlace) -> None:
+    def __init__(self, partition: int, progress: CopyProgress) -> None:
         self._partition = partition
-        self._place = place
-        self.resolved = place.seq
+        self._progress = progress
+        self.resolved = progress.seq
         self._waiting: dict[ChangeName, _Waiting] = {}
 
     def take(self, offset: int, key: bytes | None, record: Change | Resolved) -> list[CopiedRecord]:
@@ -56,7 +56,7 @@ class PartitionCopy:
         if isinstance(record, Resolved):
             return self._resolve(offset, record.resolved)
         name = change_name(key, record)
-        if name.seq > self._place.seq:
+        if name.seq > self._progress.seq:
             self._waiting.setdefault(name, _Waiting(offset, name.key.decode(), record))
         return []
 
@@ -71,7 +71,7 @@ class PartitionCopy:
         position = min((each.offset for each in self._waiting.values()), default=offset)
         copied: list[CopiedRecord] = []
         for name, change in zip(ready, changes, strict=True):
-            self._place = ConnectPlace(self._place.topic, position, name.seq)
+            self._progress = CopyProgress(self._progress.topic, position, name.seq)
             copied += self._copied(change)
         return copied
 
@@ -80,6 +80,6 @@ class PartitionCopy:
         _, key, change = waiting
         name, has_nul = connect_key(key), "\0" in key
         value = connect_value(key, change)
-        yield CopiedRecord(self._partition, name, value, self._place, has_nul)
+        yield CopiedRecord(self._partition, name, value, self._progress, has_nul)
         if change.op == "d":
-            yield CopiedRecord(self._partition, name, None, self._place, has_nul)
+            yield CopiedRecord(self._partition, name, None, self._progress, has_nul)

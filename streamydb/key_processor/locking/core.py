@@ -45,11 +45,9 @@ from streamydb.frames.record_rows import ReleasedRecords
 from streamydb.frames.shards import ShardConfig
 from streamydb.frames.table import Ragged, chunk_bounds
 from streamydb.frames.value_rows import ValueRows, Verdicts, WrittenValues
-from streamydb.key_processor.digests import ShardDigests
-from streamydb.key_processor.feedback import refuse_to_wait
-from streamydb.key_processor.held import put_state
 from streamydb.key_processor.id_rows import HomeIds, IdTables
 from streamydb.key_processor.idwindow import IdWindow
+from streamydb.key_processor.inbox import refuse_to_wait
 from streamydb.key_processor.locking import checks
 from streamydb.key_processor.locking.expiry import EndedKeys, Sweep, place_of, split_removals, swept
 from streamydb.key_processor.locking.locks import LockTable, answer, range_locks
@@ -71,7 +69,9 @@ from streamydb.key_processor.locking.state import (
     canonical_values,
     writes_table,
 )
+from streamydb.key_processor.memory import put_state
 from streamydb.key_processor.process_cache import ProcessCache
+from streamydb.key_processor.progress import ShardDigests
 from streamydb.key_processor.state import ShardOutput, load_or_begin
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.key_processor.values import ShardValues

@@ -293,14 +293,14 @@ def answer(values: ShardValues, lock: RangeLock, over: Container[bytes]) -> byte
     return encode_list([_part(part) for part in scanner.serve(ranges)])
 
 
-def _part(found: FoundRange) -> RangePart:
-    if found.items is None:
-        return RangePart(found.keys, found.version, None)
-    table = decoded(Ragged.of([item for _, item in found.items]))
+def _part(shard_range: FoundRange) -> RangePart:
+    if shard_range.items is None:
+        return RangePart(shard_range.keys, shard_range.version, None)
+    table = decoded(Ragged.of([item for _, item in shard_range.items]))
     columns = table.tag.tolist(), table.number.tolist(), table.version.tolist()
     values = zip(*columns, table.text.tolist(), strict=True)
     entries = [
         (key, b"%d" % number if tag == p.INT else text, version)
-        for (key, _), (tag, number, version, text) in zip(found.items, values, strict=True)
+        for (key, _), (tag, number, version, text) in zip(shard_range.items, values, strict=True)
     ]
-    return RangePart(found.keys, found.version, entries)
+    return RangePart(shard_range.keys, shard_range.version, entries)

@@ -14,9 +14,9 @@ import numpy as np
 
 from streamydb.frames.program import NOT_A_DUPLICATE, REUSED, WINDOW_DUPLICATE
 from streamydb.frames.value_rows import Verdicts
+from streamydb.key_processor.duplicates import result_of
 from streamydb.key_processor.id_rows import HomeIds, IdUse, untimely
 from streamydb.key_processor.idwindow import IdWindow
-from streamydb.key_processor.repeats import result_of
 
 
 @dataclass(slots=True)

@@ -107,10 +107,10 @@ _LIVES_MAX: Final = 100
 """How many starts a shard remembers: feedback is read one step after it was written."""
 
 
-def canonical_values(found: ValueRows) -> Iterator[tuple[bytes | None, int]]:
+def canonical_values(values: ValueRows) -> Iterator[tuple[bytes | None, int]]:
     """Canonical values and versions."""
-    columns = found.tag.tolist(), found.number.tolist(), found.version.tolist()
-    rows = zip(*columns, found.text.tolist(), strict=True)
+    columns = values.tag.tolist(), values.number.tolist(), values.version.tolist()
+    rows = zip(*columns, values.text.tolist(), strict=True)
     for tag, number, version, text in rows:
         if tag == p.EXPIRING:
             yield Expiring(text, number), version
@@ -164,20 +164,22 @@ class LockInbox:
                 inbox.take_feedback(message, meta)
         return inbox
 
-    def take_feedback(self, told: ReleasedLocks | FinishedParts | Swept, meta: SingleMeta) -> None:
+    def take_feedback(
+        self, message: ReleasedLocks | FinishedParts | Swept, meta: SingleMeta
+    ) -> None:
         """Take feedback, if it belongs to a step that was committed; else count it."""
-        if told.incarnation != meta.config.incarnation:
+        if message.incarnation != meta.config.incarnation:
             return
-        if not meta.history.holds(told.life, told.step):
+        if not meta.history.holds(message.life, message.step):
             meta.ignored += 1
             return
-        if isinstance(told, Swept):
-            meta.swept[told.shard] = max(meta.swept.get(told.shard, 0), told.swept)
+        if isinstance(message, Swept):
+            meta.swept[message.shard] = max(meta.swept.get(message.shard, 0), message.swept)
             self.swept = True
             return
-        meta.expires |= told.ends
-        self.parts += [(told.shard, part) for part in told.parts]
-        if isinstance(told, ReleasedLocks):
-            self.released += told.rows
-            if told.more:
-                self.going_on.append(told.shard)
+        meta.expires |= message.ends
+        self.parts += [(message.shard, part) for part in message.parts]
+        if isinstance(message, ReleasedLocks):
+            self.released += message.rows
+            if message.more:
+                self.going_on.append(message.shard)

@@ -11,6 +11,7 @@ hash of a tombstone is made of that of the change before it.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -26,8 +27,8 @@ from streamydb.records.names import FOLLOW_UP_MARK
 from streamydb.txn_processor.outputs import CHANGES, DIGESTS, FOLLOW_UPS, OutputRecords
 
 __all__ = [
-    "Confirmations", "ResolvedGroups", "SeenOutputs", "group_hashes", "output_hashes",
-    "tombstone_hash",
+    "ANNOUNCE_S", "Announcements", "Confirmations", "ResolvedGroups", "SeenOutputs",
+    "group_hashes", "output_hashes", "tombstone_hash",
 ]  # fmt: skip
 
 Hashes = npt.NDArray[np.uint64]
@@ -38,6 +39,7 @@ _VALUE_SEED: Final = 0x7661_6C
 _TOPIC_FACTOR: Final = 0x9E37_79B9_7F4A_7C15
 _TOMBSTONE_FACTOR: Final = 0xD6E8_FEB8_6659_FD93
 _DELETE: Final = b'{"op":"d"'
+ANNOUNCE_S: Final = 0.02
 _DELETES_MAX: Final = 8
 _EARLY_MAX: Final = 100_000
 """Outputs that are seen before the worker has told of them, at most; the newest are kept."""
@@ -222,3 +224,34 @@ class ResolvedGroups:
         if confirmed:
             self.last = confirmed[-1]
         return next((said for said in reversed(confirmed) if said.resolved is not None), None)
+
+
+class Announcements:
+    """The driver's pace: a resolved record is announced at once, but one that comes soon after
+    another waits a moment, and then the newest suffices.
+
+    Each costs as many requests as the changes have partitions, and each reader takes them in.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: bytes | None = None
+        self._announced_s = -math.inf
+
+    def due(self, group: Executed | None, now_s: float) -> bytes | None:
+        """Note a group that is confirmed, if any; return what is to be announced now."""
+        if group is not None and group.resolved is not None:
+            self._waiting = group.resolved
+        if now_s < self._announced_s + ANNOUNCE_S:
+            return None
+        return self.rest(now_s)
+
+    def rest(self, now_s: float) -> bytes | None:
+        """Return what waits, which is announced now."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            self._announced_s = now_s
+        return waiting
+
+    def wait_s(self, now_s: float) -> float:
+        """Return in how many seconds `due` is to be asked again, whatever comes meanwhile."""
+        return ANNOUNCE_S if now_s < self._announced_s + 2 * ANNOUNCE_S else math.inf

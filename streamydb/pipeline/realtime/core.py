@@ -32,8 +32,7 @@ from streamydb.frames.shards import ShardConfig
 from streamydb.frames.table import Ragged
 from streamydb.key_processor.base import Base
 from streamydb.key_processor.core import KeyTransactionProcessor
-from streamydb.key_processor.held import HeldBlobs, put_state
-from streamydb.key_processor.memory import MemoryIdTables
+from streamydb.key_processor.memory import HeldBlobs, MemoryIdTables, put_state
 from streamydb.key_processor.state import ShardState, load_or_begin
 from streamydb.parser.compile import compile_records
 from streamydb.parser.core import messages_for

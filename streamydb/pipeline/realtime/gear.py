@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -33,6 +33,7 @@ from streamydb.pipeline.background import Background
 from streamydb.pipeline.preparation import require_rest
 from streamydb.pipeline.realtime.core import TAIL_BYTES_MAX
 from streamydb.pipeline.realtime.files import opened_base
+from streamydb.pipeline.realtime.lead import FAULT, GearLead, GearRoles
 from streamydb.pipeline.realtime.life import GearEnded, GearLife, GearStart
 from streamydb.pipeline.realtime.pace import Pace
 from streamydb.pipeline.realtime.report import GearReports, Reach
@@ -46,19 +47,13 @@ log = logging.getLogger("streamydb.realtime")
 
 ELSEWHERE: Final = "another pipeline leads"
 
-_Stage: TypeAlias = Literal["following", "leading", "leaving"]
-
 _SAMPLE_S: Final = 0.1
 _TURN_S: Final = 0.05
-_ASK_S: Final = 0.2
 _BASE_S: Final = 1.0
 _AGAIN_S: Final = (0.0, 1.0, 5.0, 15.0, 60.0)
-"""How long to wait after a gear that failed before it had led for `_LED_S`, once and again."""
-_LED_S: Final = 10.0
-_AT_ONCE_S: Final = 30.0  # a start of the pipeline is over after so long
+"""How long to wait after a gear that failed before it had led for long, once and again."""
 _BEHIND_MAX: Final = 5_000
 """Records that the micro-batch gear may be behind; it executes them in a tenth of a second."""
-_FAULT: Final = "fault"
 _HURRY_BYTES: Final = TAIL_BYTES_MAX // 4
 _DRAIN_S: Final = 2.0
 _END_S: Final = 5.0
@@ -91,14 +86,11 @@ class RealTimeGear(Background):
         self._micro_batch = micro_batch
         self._other_leads = leads
         self.shifting = Shifting()
+        self._lead = GearLead(self.shifting)
         self._life: GearLife | None = None
-        self._stage: _Stage = "following"
-        self._asked_s = self._sampled_s = 0.0
+        self._sampled_s = 0.0
         self._elsewhere = False
         self._position = 0
-        self._at_once_s: float | None = None
-        self._led_s: float | None = None
-        self._why = ""
         self._consumer = reader(start.client, SHARED)
         self._topics = SharedTopics(start.client, start.shard.database)
         shard = start.shard
@@ -143,19 +135,13 @@ class RealTimeGear(Background):
         return True if the gear may begin with it.
         """
         base = self._base()
-        if base is None or not self._other_leads():
-            return False  # if another pipeline leads, there is nothing to hurry for
-        self._sample(base.position)
-        if not self.shifting.may_begin_at_once():
+        if base is None:
             return False
-        self._at_once_s = time.monotonic()
+        self._sample(base.position)
+        if not self._lead.may_begin_at_once(_now_ms(), leads=self._other_leads()):
+            return False
         log.info("the real-time gear begins with the base of an earlier run")
         return True
-
-    def _is_at_once(self) -> bool:
-        """Return True if the pipeline has just started and nothing else may be able to answer."""
-        begun_s = self._at_once_s
-        return begun_s is not None and time.monotonic() - begun_s < _AT_ONCE_S
 
     def _is_of_this_log(self, base: Base) -> bool:
         """Return True if the log still is the one that the base has executed.
@@ -211,8 +197,8 @@ class RealTimeGear(Background):
             return False
         if not self._is_of_this_log(base):
             return False
-        self._stage, self._position, self._led_s = "following", base.position, None
-        failed = False
+        self._lead.begin(_now_ms())
+        self._position, failed = base.position, False
         try:
             self._life = GearLife(self._start, base)
             while not self._is_over() and self._turn(self._life):
@@ -223,13 +209,12 @@ class RealTimeGear(Background):
         except (StreamyError, ReadingError, KafkaException, PySparkException, Py4JError) as error:
             why = (str(error) or type(error).__name__).splitlines()[0]
             log.warning("the real-time gear could not go on: %s", why)
-            failed = self._end(_FAULT, why)
+            failed = self._end(FAULT, why)
         finally:
             self._pace.hurry()
             if self._ending.is_set() and self._life is not None and self._life.leads:
                 self._life.drain(_DRAIN_S)
             self._give_back()
-            self._at_once_s = None
             life, self._life = self._life, None
             if life is not None:
                 life.close()
@@ -239,11 +224,7 @@ class RealTimeGear(Background):
         """Report the end of a gear; return True if it failed before it had led for long."""
         self._count(reason)
         self._tell(MICRO_BATCH, why)
-        if reason != _FAULT or self._led_s is not None:
-            self.shifting.shifted(_now_ms())
-        if reason != _FAULT:
-            return False  # it has left a record to the other gear, as it should
-        return self._led_s is None or time.monotonic() - self._led_s < _LED_S
+        return self._lead.fail(reason, _now_ms())
 
     def _tell(self, gear: str, why: str, worker: int | None = None) -> None:
         self._show(GearStatus(gear, time.time_ns() // 1_000_000, why, worker))
@@ -254,27 +235,23 @@ class RealTimeGear(Background):
         life.require()
         life.note()
         self._look(life)
-        if self._stage == "following":
-            return self._turn_following(life)
-        if not life.leads:
-            self.shifting.shifted(_now_ms())
-            shifted = self._stage == "leaving"
-            self._count("load" if shifted else "replaced")
-            self._tell(
-                MICRO_BATCH,
-                self._why
-                if shifted
-                else "the real-time gear was replaced: a hand-over, or it was not heard",
-            )
-            return False
-        why = self.shifting.wants_down(_now_ms()) if self._stage == "leading" else None
-        if why is not None:
-            log.info("%s; the other one is to lead", why)
-            self._stage, self._why = "leaving", why
+        decision = self._lead.decide(self._roles())
+        if decision.led:
+            log.info("the real-time gear leads")
+            self._tell(REAL_TIME, decision.why, life.worker)
+        if decision.leave:
+            log.info("%s; the other one is to lead", decision.why)
             self._pace.hurry()
-        if self._stage == "leaving":
-            self._ask(self._start.shard.incarnation)
-        return True
+        if decision.counts is not None:
+            self._count(decision.counts)
+            self._tell(MICRO_BATCH, decision.why)
+        self._ask(decision.ask)
+        return not decision.ends
+
+    def _roles(self) -> GearRoles:
+        life = self._life
+        leads, ready = (False, False) if life is None else (life.leads, life.ready)
+        return GearRoles(_now_ms(), self._other_leads(), leads, ready)
 
     def _look(self, life: GearLife) -> None:
         """See how far both gears are."""
@@ -282,7 +259,7 @@ class RealTimeGear(Background):
         if confirmed is None:
             self._sample(max(other.position, self._position))
             return
-        leads = self._stage == "leading"
+        leads = self._lead.stage == "leading"
         self._sample(confirmed.position, overtaken=leads and other.seq > confirmed.seq)
         if leads:
             behind = confirmed.position - other.position
@@ -299,41 +276,19 @@ class RealTimeGear(Background):
         else:
             self._pace.slow_down()
 
-    def _turn_following(self, life: GearLife) -> bool:
-        """Take the lead while the log is calm; return False if it is too fast for that."""
-        if life.leads:
-            log.info("the real-time gear leads")
-            self._stage, self._at_once_s, self._led_s = "leading", None, time.monotonic()
-            self._tell(REAL_TIME, "the log is calm", life.worker)
-            self.shifting.shifted(_now_ms())
-        elif not self._is_at_once() and self.shifting.wants_down(_now_ms()):
-            return False
-        elif self._is_at_once():
-            if life.ready and self.shifting.is_level():
-                self._ask(life.incarnation)
-        elif self.shifting.is_calm():
-            self._ask(life.incarnation)
-        return True
-
-    def _ask(self, pipeline: str) -> None:
-        """Ask a gear of this pipeline to take the lead; it does when it is ready.
-
-        Not while another pipeline leads: the gears of two would take the lead from each other.
-        """
-        now_s, life = time.monotonic(), self._life
-        if now_s - self._asked_s < _ASK_S:
+    def _ask(self, gear: str | None) -> None:
+        """Ask a gear of this pipeline to take the lead; it does when it is ready."""
+        if gear is None:
             return
-        if not self._other_leads() and (life is None or not life.leads):
-            return
-        self._asked_s = now_s
-        self._topics.say(Handover(log=self._start.log_id, pipeline="", target=pipeline))
+        life, target = self._life, self._start.shard.incarnation
+        if gear == REAL_TIME and life is not None:
+            target = life.incarnation
+        self._topics.say(Handover(log=self._start.log_id, pipeline="", target=target))
 
     def _give_back(self) -> None:
         """Have the micro-batch gear lead."""
-        self._asked_s = 0.0
         try:
-            if not self._other_leads():
-                self._ask(self._start.shard.incarnation)
+            self._ask(self._lead.give_back(self._roles()))
         except StreamyError as error:
             log.warning("the micro-batch gear is not asked to lead: %s", error)
 

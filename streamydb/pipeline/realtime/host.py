@@ -1,7 +1,7 @@
 """The worker of the real-time gear: a function of Spark's that lasts as long as its query.
 
-One thread reads what Spark hands over, one reads what the driver says, and the function itself
-executes what has come meanwhile, gives the outputs to Spark, and tells the driver about them.
+In one thread it executes what Spark and the driver have sent meanwhile, gives the outputs to Spark,
+and tells the driver about them.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import select
 import socket
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -34,9 +35,9 @@ from streamydb.pipeline.realtime.core import (
     TailRecord,
 )
 from streamydb.pipeline.realtime.files import opened_base
-from streamydb.pipeline.realtime.inbox import Inbox, LogColumns
 from streamydb.pipeline.realtime.messages import Began, Channel, Executed, Left, Play
 from streamydb.pipeline.realtime.rows import record_columns
+from streamydb.pipeline.realtime.wire import Wire, of_this_worker
 from streamydb.procedures.modules import Modules
 from streamydb.records.rulings import Rulings, UnruledFaults
 from streamydb.txn_processor.outputs import FOLLOW_UPS, OutputRecords
@@ -49,22 +50,13 @@ _BASE_S_MAX: Final = 20.0
 _BASE_POLL_S: Final = 0.05
 _REBASE_S: Final = 1.0
 _REST_S_MAX: Final = 0.004
+_GROUP_RECORDS_MAX: Final = 4_000
+_GROUP_BYTES_MAX: Final = 16 << 20
 _REBASE_RECORDS_MIN: Final = 50
 
 
 class GearLeft(RuntimeError):  # noqa: N818 - ends the query; the driver knows why
     """The worker has told the driver why it ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    """The end of the driver, or of Spark's batch; ``error``: why that has ended."""
-
-    of_driver: bool
-    error: BaseException | None = None
-
-
-_Message: TypeAlias = Play | _End
 
 
 @dataclass(frozen=True)
@@ -93,7 +85,7 @@ class RealTimeHost:
         connected.connect(self.socket_path)
         channel = Channel(connected)
         try:
-            yield from _Worker(self, channel, batches).run()
+            yield from _Worker(self, channel, of_this_worker(), batches).run()
         finally:
             channel.close()
 
@@ -102,12 +94,15 @@ class _Worker:
     """One run of the function."""
 
     def __init__(
-        self, host: RealTimeHost, channel: Channel, batches: Iterable[pa.RecordBatch]
+        self, host: RealTimeHost, channel: Channel, wire: Wire, batches: Iterable[pa.RecordBatch]
     ) -> None:
         self._host = host
         self._channel = channel
-        self._batches = batches
-        self._inbox: Inbox[_Message] = Inbox()
+        self._wire = wire
+        self._batches = iter(batches)
+        self._sources = select.poll()
+        for source in (channel, wire):
+            self._sources.register(source, select.POLLIN)
         self._rebased_s = time.monotonic()
         self._begun_s = self._ended_s = 0.0
         self._roles = 0
@@ -128,8 +123,6 @@ class _Worker:
             self._leave("fault", str(error))
         except StreamyError as error:
             self._leave("fault", f"{type(error).__name__}: {error}")
-        finally:
-            self._inbox.close()
 
     def _leave(self, reason: str, what: str) -> None:
         self._channel.send(Left(reason, what))
@@ -144,8 +137,6 @@ class _Worker:
         shard = RealTimeShard(around, opened)
         gc.collect()
         gc.freeze()  # what was imported is not searched for cycles again
-        for work in (self._read_input, self._read_driver):
-            threading.Thread(target=work, daemon=True).start()
         self._channel.send(Began(shard.base_seq, shard.position, os.getpid()))
         return shard
 
@@ -160,46 +151,40 @@ class _Worker:
             time.sleep(_BASE_POLL_S)
         raise ConfigurationError("the micro-batch gear has left no base to begin with")
 
-    def _read_input(self) -> None:
-        error: BaseException | None = None
-        try:
-            for batch in self._batches:
-                columns = LogColumns(*record_columns(batch))
-                if len(columns) and not self._inbox.put(columns):
-                    return
-        except BaseException as raised:  # noqa: BLE001 - raised where it is waited for
-            error = raised
-        self._inbox.say(_End(of_driver=False, error=error))
-
-    def _read_driver(self) -> None:
-        while isinstance(message := self._channel.receive(), Play):
-            self._inbox.say(message)
-        self._inbox.say(_End(of_driver=True))
-
     def _execute(self, shard: RealTimeShard) -> Iterator[pa.RecordBatch]:
         """Obey messages before executing the records beside them: a lead is lost at once."""
         while True:
             self._rest()
-            records: list[TailRecord] = []
-            end: _End | None = None
-            for item in self._inbox.take(_REBASE_S):
-                if isinstance(item, LogColumns):
-                    records += _records(item)
-                elif isinstance(item, Play):
-                    self._roles += 1
-                    group = shard.play(leads=item.leads, covered=item.covered)
-                    yield from self._given(shard, group)
-                elif item.of_driver:
-                    return
-                else:
-                    end = item
+            if not self._wire.ready():
+                self._sources.poll(1000 * _REBASE_S)
+            while self._channel.ready():
+                message = self._channel.receive()
+                if not isinstance(message, Play):
+                    return  # the driver has gone
+                self._roles += 1
+                group = shard.play(leads=message.leads, covered=message.covered)
+                yield from self._given(shard, group)
             self._begun_s = time.monotonic()
+            records, end = self._read()
             if records:
                 yield from self._given(shard, shard.take(records))
+                self._ended_s = time.monotonic()
             if end is not None:
-                raise NotForThisGear("ended", "Spark's batch has ended") from end.error
-            self._ended_s = time.monotonic()
+                raise NotForThisGear("ended", "Spark's batch has ended") from end
             self._rebase(shard)
+
+    def _read(self) -> tuple[list[TailRecord], Exception | None]:
+        """Read the records that Spark has sent, without waiting; and what tells of the end."""
+        records: list[TailRecord] = []
+        size = 0
+        while len(records) < _GROUP_RECORDS_MAX and size < _GROUP_BYTES_MAX and self._wire.ready():
+            try:
+                batch = next(self._batches)
+            except (StopIteration, OSError, ValueError, pa.ArrowException) as error:
+                return records, error
+            records += starmap(TailRecord, zip(*_columns(batch), strict=True))
+            size += batch.nbytes
+        return records, None
 
     def _rest(self) -> None:
         """Rest after a group, see `rest_s`."""
@@ -210,6 +195,7 @@ class _Worker:
         outputs = [records for records in group.outputs if len(records.values)]
         if outputs:
             yield _one_batch(outputs, self._host.config)
+            self._wire.flush()
         told = group_hashes(outputs).tobytes()
         self._channel.send(
             Executed(
@@ -227,7 +213,7 @@ class _Worker:
     def _rebase(self, shard: RealTimeShard) -> None:
         """Begin with a newer base, when there is nothing else to do and it is worth it."""
         now_s = time.monotonic()
-        if now_s - self._rebased_s < _REBASE_S or not self._inbox.is_empty():
+        if now_s - self._rebased_s < _REBASE_S or self._wire.ready():
             return
         self._rebased_s = now_s
         if len(shard.tail.records) < _REBASE_RECORDS_MIN:
@@ -253,10 +239,8 @@ def rest_s(group_s: float, since_s: float) -> float:
     return max(0.0, min(_REST_S_MAX, group_s) - since_s)
 
 
-def _records(columns: LogColumns) -> list[TailRecord]:
-    offsets, times = columns.offsets.to_pylist(), columns.append_ms.to_pylist()
-    rows = zip(offsets, times, columns.values.to_pylist(), strict=True)
-    return [TailRecord(*row) for row in rows]
+def _columns(batch: pa.RecordBatch) -> list[list[Any]]:
+    return [column.to_pylist() for column in record_columns(batch)]
 
 
 def _one_batch(outputs: list[OutputRecords], config: ShardConfig) -> pa.RecordBatch:

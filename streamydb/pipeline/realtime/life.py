@@ -29,7 +29,7 @@ from streamydb.key_processor.base import Base
 from streamydb.local.module_folder import FolderModules
 from streamydb.pipeline.announcer import Announcer
 from streamydb.pipeline.config import PipelineConfig
-from streamydb.pipeline.realtime.confirmations import ResolvedGroups
+from streamydb.pipeline.realtime.confirmations import Announcements, ResolvedGroups
 from streamydb.pipeline.realtime.host import RealTimeHost
 from streamydb.pipeline.realtime.messages import Began, Channel, Executed, Left, Play
 from streamydb.pipeline.realtime.packing import Packing
@@ -142,6 +142,7 @@ class GearLife:
         self._ended: GearEnded | None = None
         self._changed = threading.Event()
         self._groups = ResolvedGroups()
+        self._announcements = Announcements()
         self._lock = threading.Lock()
         self._noted_s = 0.0
         self._folder = Path(tempfile.mkdtemp(prefix="sdb-gear-"))
@@ -270,14 +271,16 @@ class GearLife:
         with self._lock:
             self._announce(self._groups.add(said))
 
-    def _see(self, hashes: Sequence[int]) -> None:
+    def _see(self, hashes: Sequence[int]) -> float:
+        """Note outputs that are in Kafka; return in how many seconds to ask again."""
         with self._lock:
             self._announce(self._groups.see(hashes))
+            return self._announcements.wait_s(time.monotonic())
 
     def _announce(self, group: Executed | None) -> None:
-        """Append the resolved record of a group."""
-        if group is not None and group.resolved is not None:
-            self._announcer.announce(group.resolved.decode())
+        """Append the resolved record of a group, if it is time for one."""
+        resolved = self._announcements.due(group, time.monotonic())
+        self._announcer.announce(None if resolved is None else resolved.decode())
 
     def note(self) -> None:
         """Tell the coordinator how far this gear is."""
@@ -325,6 +328,9 @@ class GearLife:
             if last is not None and last.roles >= told:
                 break
             self.wait(_DRAIN_TURN_S)
+        with self._lock:
+            waiting = self._announcements.rest(time.monotonic())
+            self._announcer.announce(None if waiting is None else waiting.decode())
         self._announcer.flush()
         self._noted_s = 0.0
         self.note()

@@ -5,6 +5,7 @@ They go over a Unix socket on one machine. Each is a frame: its length in four b
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 from contextlib import suppress
@@ -84,6 +85,15 @@ class Channel:
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
+        self._poll = select.poll()
+        self._poll.register(connected, select.POLLIN)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def ready(self) -> bool:
+        """Return True if `receive` has something to read, or the other end is gone."""
+        return bool(self._poll.poll(0))
 
     def send(self, message: Play | FromWorker) -> None:
         """Send a message. Raises OSError: the other end is gone."""

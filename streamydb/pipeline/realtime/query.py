@@ -26,6 +26,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from streamydb.pipeline.hosts import RECORD_SCHEMA
 from streamydb.pipeline.realtime.host import RealTimeHost
 from streamydb.pipeline.realtime.packing import Packing
+from streamydb.pipeline.realtime.wire import BUFFER_BYTES
 
 __all__ = ["BATCH_SETTING", "log_records", "real_time_session", "start_query", "started"]
 
@@ -41,7 +42,7 @@ _SQL_SETTINGS: Final = {
     "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
-    "spark.sql.execution.pandas.udf.buffer.size": "64",
+    "spark.sql.execution.pandas.udf.buffer.size": BUFFER_BYTES,
 }
 _SOURCE_OPTIONS: Final = {
     "failOnDataLoss": "true",

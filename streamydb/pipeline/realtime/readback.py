@@ -37,7 +37,7 @@ class OutputReader:
         connection: settings of confluent-kafka.
         topics: numbers of the output topics (`txn_processor.outputs`) by their names.
         log: the one of these topics that is the log.
-        see: is told the hashes of what has come.
+        see: is told the hashes of what has come, if anything; returns when to ask again (s).
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class OutputReader:
         connection: Mapping[str, str],
         topics: Mapping[str, int],
         log: str,
-        see: Callable[[Sequence[int]], None],
+        see: Callable[[Sequence[int]], float],
     ) -> None:
         """Find the ends of the topics. Raises KafkaException: Kafka does not answer."""
         self._numbers = topics
@@ -74,16 +74,19 @@ class OutputReader:
         self._consumer.close()
 
     def _run(self) -> None:
+        wait_s = _POLL_S
         while not self._stop.wait(_PAUSE_S):
             if self._log_begin is not None and not self._reads_log:
                 add_partition(self._consumer, self._log, 0, self._log_begin)
                 self._reads_log = True
             outputs: dict[int, tuple[list[bytes], list[bytes]]] = {}
-            for record in receive(self._consumer, _BATCH, _POLL_S):
+            for record in receive(self._consumer, _BATCH, wait_s):
                 if record.error() is None:
                     number = self._numbers[record.topic() or ""]
                     keys, values = outputs.setdefault(number, ([], []))
                     keys.append(record.key() or b"")
                     values.append(record.value() or b"")
+            hashes: list[int] = []
             for number, (keys, values) in outputs.items():
-                self._see(self._seen.hashes(number, keys, values))
+                hashes += self._seen.hashes(number, keys, values)
+            wait_s = min(_POLL_S, self._see(hashes))

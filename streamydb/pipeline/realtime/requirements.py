@@ -25,6 +25,7 @@ class GearSite:
     ``pyspark``: its version. ``master``: Spark's, as the running application has it; ``is_local``:
     all its tasks run in the driver's process. ``slots``: how many tasks run at the same time.
     ``pipelined``: Spark writes each batch to the worker of a Python function at once.
+    ``our_daemon``: `pipeline.daemon` forks the workers.
     """
 
     pyspark: str
@@ -32,6 +33,7 @@ class GearSite:
     is_local: bool
     slots: int
     pipelined: bool
+    our_daemon: bool
 
 
 def version_obstacle(pyspark: str) -> str | None:
@@ -61,5 +63,10 @@ def site_obstacle(site: GearSite) -> str | None:
         return (
             "Spark's setting spark.python.udf.pipelined.enabled is not true; give it to "
             "spark-submit with --conf"
+        )
+    if not site.our_daemon:
+        return (
+            "Spark's setting spark.python.daemon.module is not streamydb.pipeline.daemon, whose "
+            "workers read what Spark sends at once; leave the setting out"
         )
     return None

@@ -36,6 +36,7 @@ BACKLOG_MAX: Final = 5_000
 _STILL_MS: Final = 1_000
 _LATE_FOR_MS: Final = 300
 _CALM_MS: Final = 3_000
+_FAST_MS: Final = 500
 _APART_MS: Final = 10_000
 
 
@@ -105,12 +106,25 @@ class Shifting:
 
         The micro-batch gear may be a second behind: that is its way.
         """
-        samples = self._samples
-        if len(samples) < 2 or samples[-1].now_ms - samples[0].now_ms < _CALM_MS:
+        rate, last = self._rate(_CALM_MS), self._samples[-1] if self._samples else None
+        if rate is None or last is None:
             return False
-        first, last = samples[0], samples[-1]
-        rate = 1_000 * (last.end - first.end) / (last.now_ms - first.now_ms)
         return rate <= CALM_RATE_MAX and last.end - last.position <= CALM_RATE_MAX
+
+    def is_fast(self) -> bool:
+        """Return True if many records have come lately, however many wait."""
+        rate = self._rate(_FAST_MS)
+        return rate is not None and rate > CALM_RATE_MAX
+
+    def _rate(self, over_ms: int) -> float | None:
+        """Return how many records a second have come lately; None if that was looked at for less
+        than ``over_ms``.
+        """
+        samples = self._samples
+        if len(samples) < 2 or samples[-1].now_ms - samples[0].now_ms < over_ms:
+            return None
+        first, last = samples[0], samples[-1]
+        return 1_000 * (last.end - first.end) / (last.now_ms - first.now_ms)
 
     def wants_up(self, now_ms: int) -> bool:
         """Return True if the real-time gear is to lead."""

@@ -11,7 +11,7 @@ from streamydb.errors import ConfigurationError
 from streamydb.frames.shards import ShardConfig
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.realtime.requirements import OFF, SMALL, GearSite, site_obstacle
-from streamydb.pipeline.session import PIPELINED, on_one_machine, task_slots
+from streamydb.pipeline.session import DAEMON, OUR_DAEMON, PIPELINED, on_one_machine, task_slots
 from streamydb.records.gears import database_obstacle
 
 __all__ = ["gear_obstacle", "gear_site"]
@@ -27,6 +27,7 @@ def gear_site(spark: SparkSession) -> GearSite:
         on_one_machine(master),
         task_slots(spark),
         spark.conf.get(PIPELINED, "false") == "true",
+        spark.conf.get(DAEMON, "") == OUR_DAEMON,
     )
 
 

@@ -11,7 +11,7 @@ import msgspec
 from streamydb.frames.digest import StateDigest, Teller, teller_of
 from streamydb.records.formats import UNREADABLE, not_read
 
-PLACES_MAX: Final = 200_000
+KNOWN_DIGESTS_MAX: Final = 200_000
 """Digests of so many shards and seqs are kept, for pipelines that are behind and tell theirs later.
 """
 
@@ -65,7 +65,7 @@ class _TimedDigest(NamedTuple):
 
 
 class Agreement:
-    """Compares every digest with those that were told of its place before.
+    """Compares every digest with those that were told of its seq and shard before.
 
     What was there before the start is taken as it is: an old difference has been dealt with, and
     where there was one, either digest will do. A state that differs goes on to differ, so nothing
@@ -99,7 +99,7 @@ class Agreement:
         if any(other.digest == digest for other in others):
             return None
         known.append(entry)
-        if len(self._known) > PLACES_MAX:
+        if len(self._known) > KNOWN_DIGESTS_MAX:
             self._known.popitem(last=False)  # a dict would walk past all it has forgotten
         if not live or not others:
             return None

@@ -10,13 +10,13 @@ from streamydb.frames.messages import Audit
 from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.shared_topics import DigestRecord, SharedTopics
-from streamydb.pipeline.standby.agreement import PLACES_MAX, Agreement, Disagreement
+from streamydb.pipeline.standby.agreement import KNOWN_DIGESTS_MAX, Agreement, Disagreement
 from streamydb.pipeline.standby.core import ElectionMember
 
 log = logging.getLogger("streamydb.standby")
 
-_DIGESTS_MAX: Final = 5 * PLACES_MAX
-"""A start reads so many of the last digests: each place is told by each pipeline, and again after a
+_DIGESTS_MAX: Final = 5 * KNOWN_DIGESTS_MAX
+"""A start reads so many of the last digests: each pipeline tells each digest, and again after a
 crash.
 """
 

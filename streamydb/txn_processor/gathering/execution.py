@@ -205,7 +205,7 @@ def _finished(
     lock = id_lock(payload.id)
     releases[home].append(Released(payload.seq, lock, remembered is not None, remembered))
     here = {key: value for key, (value, place) in over.items() if place.seq == payload.seq}
-    told = [
+    removals = [
         change
         for key, (value, place) in over.items()
         if not (key in here and key in after)
@@ -215,7 +215,7 @@ def _finished(
         payload.seq,
         payload.id,
         result,
-        changes=told + _changes(payload, verdict.writes, database, here),
+        changes=removals + _changes(payload, verdict.writes, database, here),
         releases=releases,
         silent=payload.silent,
     )

@@ -200,9 +200,9 @@ def see_of(gathered: Gathered, txn: r.Transaction) -> See:
         return {key.decode(): value for key, value in own.items() if bounds[0] <= key < bounds[1]}
 
     def seen(bounds: Bounds) -> Seen:
-        found, more = fixed[bounds], here(bounds)
+        before, more = fixed[bounds], here(bounds)
         versions = (version for _, version in more.values())
-        return Seen(found.keys + len(more), max([found.version, *versions]))
+        return Seen(before.keys + len(more), max([before.version, *versions]))
 
     def entries(bounds: Bounds) -> Entries | None:
         known = fixed[bounds].entries

@@ -113,6 +113,7 @@ def test_the_facade_answers_a_write_and_a_wrong_answer_ends_the_run() -> None:
             done(job("scan", port, keys=10**9))
 
 
+@pytest.mark.long  # the same requests ask the constant peer in `make test`
 @pytest.mark.skipif(bool(postgresql.missing()), reason="needs PostgreSQL and asyncpg")
 def test_postgresql_runs_for_the_block_and_holds_what_is_asked_for() -> None:
     with peers(1000, 20, Phases()) as running:

@@ -24,9 +24,9 @@ from streamydb.client import (
     UndeclaredKeyError,
 )
 from streamydb.client.transactions import prepare
-from streamydb.constraints.locks import relocked
 from streamydb.facade.ports import LogPosition
 from streamydb.limits import LOCK_ATTEMPTS_MAX
+from streamydb.records.attempts import relocked
 from streamydb.testing.clients import Awaited, Kind, MemoryHost
 
 KINDS: list[Kind] = ["http", "direct"]

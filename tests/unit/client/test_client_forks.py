@@ -29,8 +29,8 @@ from streamydb.client.forks import AsyncOwned, Kept, Owned
 from streamydb.client.portal import BlockingTransport
 from streamydb.client.session import Generation
 from streamydb.client.transactions import Builder
-from streamydb.constraints.locks import is_attempt
 from streamydb.records import decode_result
+from streamydb.records.attempts import is_attempt
 from streamydb.testing.clients import MemoryHost
 from tests.support.forked import KINDS
 from tests.support.inherited import foreign

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from streamydb import limits
 from streamydb.constraints import Constraint, DeclarationRefused, amended, parse
-from streamydb.constraints.locks import relocked
 from streamydb.constraints.schema import compile_schema
 from streamydb.procedures.modules import MemoryModules, compile_module
 from streamydb.records import Rejection, canonical, decode, decode_result
+from streamydb.records.attempts import relocked
 from streamydb.verify.oracle.core import Oracle
 
 RULES = {"max": 3, "required": True}

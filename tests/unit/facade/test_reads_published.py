@@ -219,7 +219,7 @@ async def read(world: World, facade: Facade) -> None:
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(seeds(15, 8)))
+@pytest.mark.parametrize("seed", range(seeds(15, 5)))
 @scenario
 async def test_a_strong_read_shows_all_that_anybody_knew_before(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int

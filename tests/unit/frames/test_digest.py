@@ -12,8 +12,8 @@ from streamydb.frames import program as p
 from streamydb.frames.digest import DigestState, close, fold, item_lanes, outcome_sums, total
 from streamydb.frames.table import Ragged
 from streamydb.frames.value_rows import Verdicts, WrittenValues
-from streamydb.key_processor.digests import ShardDigests
 from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
+from streamydb.key_processor.progress import ShardDigests
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.pipeline.standby.agreement import Agreement
 from streamydb.records import schemas

@@ -16,7 +16,7 @@ from msgspec import Raw
 from streamydb.kafka.connect import Copier
 from streamydb.kafka.connect.core import ConnectError
 from streamydb.records import Change, ChangeOrigin, ChangeTransaction, encode_change
-from streamydb.records.connect import ConnectPlace, connect_key, connect_value
+from streamydb.records.connect import CopyProgress, connect_key, connect_value
 from tests.support.memory_copy import FailingError, MemoryCopy
 from tests.support.memory_topic import MemorySource, MemoryTopic
 from tests.support.read_model import resolve, write
@@ -142,7 +142,7 @@ def test_nothing_is_copied_before_it_is_resolved() -> None:
     assert copier.step(0) == 0
     resolve(topic, 1)
     assert copier.step(0) == 1
-    assert copy.records[0][-1].place == ConnectPlace("memory", 1, 1)
+    assert copy.records[0][-1].progress == CopyProgress("memory", 1, 1)
 
 
 def test_a_deletion_has_a_tombstone_behind_it() -> None:

@@ -16,16 +16,18 @@ from streamydb.kafka.connect.copier import HEADER, NUL_HEADER, KafkaCopy
 from streamydb.kafka.connect.core import ConnectError, CopiedRecord, PartitionCopy
 from streamydb.kafka.names import TopicNames
 from streamydb.records import Change, ChangeOrigin, ChangeTransaction, Resolved
-from streamydb.records.connect import ConnectPlace, decode_place
+from streamydb.records.connect import CopyProgress, decode_progress
 from tests.support.memory_kafka import CONNECTION, Died, MemoryKafka
 
 NAME = TopicNames("bank").connect
 
 
-def lasts(kafka: MemoryKafka) -> dict[int, ConnectPlace | None]:
-    """The place of each partition's last record that can be read."""
+def lasts(kafka: MemoryKafka) -> dict[int, CopyProgress | None]:
+    """The progress of each partition's last record that can be read."""
     return {
-        number: decode_place((part.records[-1].named_bytes or {})[HEADER]) if part.records else None
+        number: decode_progress((part.records[-1].named_bytes or {})[HEADER])
+        if part.records
+        else None
         for number, part in enumerate(kafka.topics[NAME])
     }
 
@@ -44,7 +46,7 @@ def test_a_key_with_a_null_character_can_be_told_by_a_header(
     copy = KafkaCopy(CONNECTION, "bank")
     copy.begin()
     for seq, key in enumerate(["a", "\0", "a\0b", "\\u0000"], 1):
-        known = PartitionCopy(0, ConnectPlace("topic-id", 0, seq - 1))
+        known = PartitionCopy(0, CopyProgress("topic-id", 0, seq - 1))
         source = ChangeOrigin("streamydb", "bank", 0, seq, seq)
         told = msgspec.structs.replace(change, source=source)
         known.take(2 * seq, key.encode(), told)
@@ -67,17 +69,21 @@ def test_it_goes_on_where_the_last_transaction_ended(
         kafka.failing = dice.choice([0.0, 0.2])
         copy = KafkaCopy(CONNECTION, "bank")
         with suppress(Died):
-            places = copy.begin()
-            assert places == lasts(kafka)
-            seqs = [0 if place is None else place.seq for place in places.values()]
+            copied = copy.begin()
+            assert copied == lasts(kafka)
+            seqs = [0 if progress is None else progress.seq for progress in copied.values()]
             for _ in range(dice.randint(0, 4)):
                 records = []
                 for number in dice.choices(range(len(parts)), k=dice.randint(1, 6)):
                     seqs[number] += 1
-                    place = ConnectPlace("topic-id", 3 * seqs[number], seqs[number])
-                    records.append(CopiedRecord(number, b"key", dice.choice([None, b"v"]), place))
+                    progress = CopyProgress("topic-id", 3 * seqs[number], seqs[number])
+                    records.append(
+                        CopiedRecord(number, b"key", dice.choice([None, b"v"]), progress)
+                    )
                 copy.append(records)
-                assert [place.seq if place else 0 for place in lasts(kafka).values()] == seqs
+                assert [
+                    progress.seq if progress else 0 for progress in lasts(kafka).values()
+                ] == seqs
         for part in parts:  # of writers that were shut out
             part.high += dice.choice([0, 0, 1, 9])
             if dice.random() < 0.2:

@@ -22,10 +22,10 @@ from streamydb.frames.program import (
 from streamydb.frames.record_rows import ReleasedRecords
 from streamydb.frames.table import Ragged
 from streamydb.frames.value_rows import Verdicts, WrittenValues
+from streamydb.key_processor.duplicates import RepeatedResults
 from streamydb.key_processor.grants import Granter, Grants, in_blocks
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
-from streamydb.key_processor.repeats import RepeatedResults
 from streamydb.key_processor.sizes import OwnSizes
 from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.parser import builder

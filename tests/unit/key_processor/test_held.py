@@ -19,9 +19,14 @@ from streamydb.frames.readers import ToShard
 from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.base import decode_base
 from streamydb.key_processor.core import KeyTransactionProcessor
-from streamydb.key_processor.held import HeldBlobs, table_of
 from streamydb.key_processor.id_rows import UsedIds
-from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
+from streamydb.key_processor.memory import (
+    HeldBlobs,
+    MemoryBlobs,
+    MemoryIdTables,
+    MemoryValues,
+    table_of,
+)
 from streamydb.parser.core import parse_transactions
 from streamydb.pipeline.realtime.core import OpenBase, RealTimeShard, Surroundings, TailRecord
 from streamydb.txn_processor.core import TransactionProcessor

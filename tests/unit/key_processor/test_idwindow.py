@@ -19,6 +19,7 @@ from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables
 from streamydb.local import shard_files
 from streamydb.local.shard_files import FileIdTables
+from tests.support.seeds import seeds
 
 
 def used(ids: list[int], seqs: list[int], deadlines: list[int] | None = None) -> UsedIds:
@@ -83,7 +84,7 @@ def test_any_history_agrees_with_a_dict() -> None:
     assert len(state.ids) < 15
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(seeds(12, 5)))
 def test_ids_are_remembered_for_the_window_and_until_their_deadlines(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from streamydb.local.broker.config import (
 )
 from streamydb.local.broker.embedded import BrokerRecord, read_record, remove_record, write_record
 from streamydb.local.broker.ports import accepts, free_port, is_free
+from streamydb.local.java import GIVES_BACK
 
 
 def test_listens_on_the_loopback_device_only() -> None:
@@ -90,6 +91,7 @@ def test_the_first_heap_is_not_larger_than_the_largest() -> None:
 def test_a_broker_gives_its_heap_back_and_a_small_one_is_small_in_all() -> None:
     usual, small = (set(jvm_options(mb, Path("log"))) for mb in (SMALL_HEAP_MB + 1, SMALL_HEAP_MB))
     assert {"-XX:+UseSerialGC", "-XX:MaxHeapFreeRatio=30", "-XX:MinHeapSize=24m"} <= usual & small
+    assert set(GIVES_BACK) <= usual & small
     assert "-XX:TieredStopAtLevel=1" in small
     assert not any("Tier4" in option for option in small)
 

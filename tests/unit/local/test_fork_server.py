@@ -142,6 +142,63 @@ def _output(process: psutil.Process) -> str:
         return ""
 
 
+PLACES = ("loading", "before", "after", "told", "ran")
+OF_ALL_BUT_KILLED = """
+import os, random, signal, sys, time
+
+rng = random.Random(os.environ["SEED"])
+dies_at, asked = os.environ["DIES"], rng.randint(1, 2)
+if dies_at == "loading":
+    os.kill(os.getpid(), signal.SIGKILL)
+forks, fork, write = 0, os.fork, os.write
+
+def dies(place):
+    if (place, forks) == (dies_at, asked):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def forked():
+    global forks
+    forks += 1
+    dies("before")
+    pid = fork()
+    if pid:
+        dies("after")
+    return pid
+
+def written(file, data):  # it lets a fork run
+    dies("told")
+    done = write(file, data)
+    dies("ran")
+    return done
+
+os.fork, os.write = forked, written
+"""
+
+
+@pytest.mark.randomized
+@pytest.mark.parametrize("seed", range(seeds(60, 5)))
+def test_a_program_runs_once_wherever_the_server_is_killed(
+    folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two steps of a fork, above all when nobody knows the fork yet."""
+    (folder / "of_all.py").write_text(OF_ALL_BUT_KILLED)
+    monkeypatch.setenv("SEED", str(seed))
+    monkeypatch.setenv("DIES", PLACES[seed % len(PLACES)])
+    names = ["one", "two"]
+    with ForkServer(["of_all"]) as forks:
+        records = [processes.start(folder, name, command(name), {}, forks) for name in names]
+    assert {told_by(Path(record.log)).arguments[0] for record in records} == {*names}
+    runs_once(folder, records)
+
+
+def runs_once(folder: Path, records: list[processes.ProcessRecord]) -> None:
+    """Each is found, and no process is there that nobody knows."""
+    assert [processes.find(folder, record.name) for record in records] == records
+    assert processes.strays(folder) == []
+    by_output = [_output(process) for process in psutil.process_iter()]
+    assert [by_output.count(record.log) for record in records] == [1] * len(records)
+
+
 @pytest.mark.randomized
 @pytest.mark.parametrize("seed", range(seeds(8, 3)))
 def test_a_program_runs_once_whenever_the_server_is_killed(folder: Path, seed: int) -> None:
@@ -155,6 +212,4 @@ def test_a_program_runs_once_whenever_the_server_is_killed(folder: Path, seed: i
     killer.join()
     forks.close()
     assert {told_by(Path(record.log)).arguments[0] for record in records} == {*names}
-    assert [processes.find(folder, name) for name in names] == records
-    by_output = [_output(process) for process in psutil.process_iter()]
-    assert [by_output.count(record.log) for record in records] == [1] * len(names)
+    runs_once(folder, records)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
+from py4j.protocol import Py4JError
 
 from streamydb.pipeline.adaptive import BatchSize
-from streamydb.pipeline.background import IDLE_LOOKS, Heap, IdleHeap
+from streamydb.pipeline.background import IDLE_LOOKS, WORKERLESS_LOOKS, Heap, IdleHeap
 
 LIVES_MB = 100.0
 
@@ -18,13 +19,17 @@ class Jvm:
     def __init__(self) -> None:
         self.size_mb = 900.0
         self.collections = 0
+        self.endings = 0
 
     def collect(self) -> None:
         self.collections += 1
         self.size_mb = LIVES_MB
 
+    def end_workers(self) -> None:
+        self.endings += 1
+
     def watched(self) -> IdleHeap:
-        return IdleHeap(Heap(lambda: self.size_mb, self.collect))
+        return IdleHeap(Heap(lambda: self.size_mb, self.collect, self.end_workers))
 
 
 def looks(heap: IdleHeap, count: int) -> None:
@@ -53,6 +58,32 @@ def test_load_that_has_not_let_it_grow_is_no_reason() -> None:
         heap.note(BatchSize(10, 5, 0))
         looks(heap, IDLE_LOOKS + 1)
         assert jvm.collections == collections
+
+
+def test_idle_workers_end_once_and_only_when_nothing_has_come_for_longer() -> None:
+    jvm = Jvm()
+    heap = jvm.watched()
+    for ended in (1, 2):
+        heap.note(BatchSize(10, 5, 0))
+        looks(heap, WORKERLESS_LOOKS)
+        assert jvm.endings == ended - 1
+        looks(heap, 100)
+        assert jvm.endings == ended
+
+
+def test_a_spark_that_keeps_its_workers_elsewhere_ends_them_itself(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    jvm = Jvm()
+
+    def refuse() -> None:
+        raise Py4JError("no such field")
+
+    heap = IdleHeap(Heap(lambda: jvm.size_mb, jvm.collect, refuse))
+    with caplog.at_level("INFO", "streamydb.pipeline"):
+        looks(heap, WORKERLESS_LOOKS + 1)
+    assert jvm.collections == 1
+    assert "no such field" in caplog.text
 
 
 def test_feedback_alone_is_no_load() -> None:

@@ -12,6 +12,7 @@ from streamydb.frames.encoding import pack
 from streamydb.frames.protocol import FORMAT
 from streamydb.frames.shards import ShardConfig
 from streamydb.limits import PLAN_RECORDS_MAX
+from streamydb.local.java import GIVES_BACK
 from streamydb.parser.core import parse_feedback
 from streamydb.pipeline import __main__ as command
 from streamydb.pipeline.__main__ import main, parse
@@ -26,6 +27,28 @@ def test_a_checkpoint_belongs_to_one_log(tmp_path: Path) -> None:
     require_same_log(tmp_path, "the-first")
     with pytest.raises(ConfigurationError, match="this is another log"):
         require_same_log(tmp_path, "the-second")
+
+
+@pytest.mark.fault(19, "the record of the checkpoint gone, and truncated", "refused, with the file")
+@pytest.mark.parametrize(
+    ("left", "said"), [(None, "is missing though"), (0.5, "cannot be read"), (0, "cannot be read")]
+)
+def test_a_checkpoint_whose_record_is_damaged_is_refused(
+    tmp_path: Path, left: float | None, said: str
+) -> None:
+    before = recorded_config(tmp_path, Settings(), 1)
+    (tmp_path / "query").mkdir()
+    record = tmp_path / "streamydb.json"
+    whole = record.read_bytes()
+    if left is None:
+        record.unlink()
+    else:
+        record.write_bytes(whole[: int(left * len(whole))])
+    with pytest.raises(ConfigurationError, match=f"{record} {said}") as refused:
+        recorded_config(tmp_path, Settings(), 1)
+    assert "`streamydb rebuild`" in str(refused.value)
+    record.write_bytes(whole)
+    assert recorded_config(tmp_path, Settings(), 1) == before
 
 
 @pytest.mark.fault(
@@ -70,6 +93,7 @@ def test_a_small_pipeline_has_small_sizes_and_what_is_given_wins() -> None:
     options = settings[DRIVER_OPTIONS]
     assert options.startswith(SMALL_JAVA)
     assert "-Dlog4j2.configurationFile=" in options
+    assert " ".join(GIVES_BACK) in options
     assert sum(f"-XX:+Use{name}GC" in options for name in ("G1", "Parallel", "Serial")) == 1
 
 

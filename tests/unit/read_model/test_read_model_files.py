@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from streamydb.cli import app
 from streamydb.errors import ConfigurationError
 from streamydb.kafka import TopicsError
+from streamydb.local.own_process import give_back
 from streamydb.read_model import (
     ReadModel,
     ReadModelError,
@@ -385,3 +386,30 @@ def test_what_a_killed_copy_has_left_goes_with_the_next(tmp_path: Path) -> None:
     assert [*(tmp_path / "new").iterdir()] == [tmp_path / "new" / "model"]
     others = left.parent.stat().st_mode
     assert (tmp_path / "new" / "model").stat().st_mode == others, "as any folder that is made"
+
+
+def resident_kb(file: Path) -> int:
+    """How much of a file this process has in its memory."""
+    held, mine = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ", 1)[0]:
+            mine = line.endswith(str(file))
+        elif mine and line.startswith("Rss:"):
+            held += int(line.split()[1])
+    return held
+
+
+def test_an_idle_process_leaves_the_files_pages_to_the_system(
+    tmp_path: Path, model: ReadModel, topic: MemoryTopic
+) -> None:
+    follow(model, topic)
+    file = tmp_path / "model" / "data.mdb"
+    with model.snapshot() as open_snapshot:
+        before = open_snapshot.get("a")
+        assert resident_kb(file) > 0
+        give_back()
+        assert resident_kb(file) == 0
+        assert open_snapshot.get("a") == before  # which was open all the time
+    with model.snapshot() as snapshot:
+        assert snapshot.get("a") == before
+    assert resident_kb(file) > 0

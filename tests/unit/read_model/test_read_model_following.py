@@ -34,6 +34,28 @@ def test_what_an_error_interrupted_is_read_again(
     assert model.latest().seq == 5
 
 
+def test_what_is_written_and_what_resolves_it_are_one_commit(model: ReadModel) -> None:
+    topic = MemoryTopic(2)
+    follower = Follower(model, SETTINGS, source=MemorySource(topic, lambda *_: 1))
+    follower.step(0)
+    before = model.store.progress().commits
+    for seq in range(1, 6):
+        write(topic, seq % 2, seq, "a", str(seq))
+        resolve(topic, seq)
+        assert follower.step(0) == 3, "a change, and a resolved record in each partition"
+        assert model.latest().seq == seq
+    assert model.store.progress().commits == before + 5
+
+
+def test_what_nothing_resolves_is_committed_all_the_same(model: ReadModel) -> None:
+    topic = MemoryTopic(2)
+    follower = Follower(model, SETTINGS, source=MemorySource(topic))
+    write(topic, 0, 1, "a", "1")
+    assert follower.step(0) == 1
+    assert model.store.progress().parts[0].position == 1
+    assert model.latest().seq == 0
+
+
 def test_a_position_is_kept_over_control_records_and_none_of_them_is_missed(
     model: ReadModel, topic: MemoryTopic
 ) -> None:

@@ -25,7 +25,7 @@ from streamydb.client.watch_core import Watching, decode_event
 from streamydb.facade.feed import Merger
 from streamydb.kafka.connect.core import PartitionCopy
 from streamydb.records import Change, Resolved, change_name, decode_change, encode_resolved
-from streamydb.records.connect import ConnectPlace, connect_key
+from streamydb.records.connect import CopyProgress, connect_key
 from streamydb.records.expiry import is_removal, removal_number
 from streamydb.spark import rows
 from streamydb.spark.repetitions import SeenRecords
@@ -118,11 +118,11 @@ def by_the_feed(sample: Sample) -> list[Told]:
 
 
 def by_the_copy_for_connect(sample: Sample) -> list[Told]:
-    copy, told = PartitionCopy(0, ConnectPlace("", 0, 0)), []
+    copy, told = PartitionCopy(0, CopyProgress("", 0, 0)), []
     names = {connect_key(key): key for _, key in sample.removals}
     for offset, each in events(sample):
         told += [
-            (copied.place.seq, names[copied.key])
+            (copied.progress.seq, names[copied.key])
             for copied in copy.take(offset, each.key, each.record)
             if copied.value is not None and b'"$expiry"' in copied.value
         ]

@@ -12,11 +12,11 @@ from msgspec import Raw
 
 from streamydb.records import Change, ChangeOrigin, ChangeTransaction
 from streamydb.records.connect import (
-    ConnectPlace,
+    CopyProgress,
     connect_key,
     connect_value,
-    decode_place,
-    encode_place,
+    decode_progress,
+    encode_progress,
 )
 
 KEY = (
@@ -118,9 +118,9 @@ def test_payloads_fit_their_schemas(key: str, value: Any) -> None:
     assert named["payload"]["key"] == key
 
 
-def test_a_place_comes_back() -> None:
-    place = ConnectPlace("topic", 3, 2**62)
-    assert decode_place(encode_place(place)) == place
-    assert encode_place(place) == b"topic 3 4611686018427387904"
+def test_progress_comes_back() -> None:
+    progress = CopyProgress("topic", 3, 2**62)
+    assert decode_progress(encode_progress(progress)) == progress
+    assert encode_progress(progress) == b"topic 3 4611686018427387904"
     with pytest.raises(ValueError, match="not enough"):
-        decode_place(b"")
+        decode_progress(b"")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +14,8 @@ import pytest
 from streamydb.frames.table import Ragged
 from streamydb.pipeline.realtime import confirmations
 from streamydb.pipeline.realtime.confirmations import (
+    ANNOUNCE_S,
+    Announcements,
     Confirmations,
     ResolvedGroups,
     SeenOutputs,
@@ -205,3 +209,30 @@ def _between(dice: random.Random, rows: list[tuple[bytes, bytes]]) -> list[tuple
     for row in rows:
         found += [dice.choice(others)] * (dice.random() < 0.3) + [row]
     return found
+
+
+@pytest.mark.randomized
+@pytest.mark.parametrize("seed", range(30))
+def test_the_newest_is_announced_soon_and_little_is_announced(seed: int) -> None:
+    dice = random.Random(seed)
+    announcements, now_s = Announcements(), 1000.0
+    announced: list[tuple[float, bytes]] = []
+    ask_s, newest, since_s = now_s, b"", math.inf
+    for number in range(1, 400):
+        comes_s = now_s + dice.choice([0.0, 0.0004, 0.03])
+        group, now_s = None, min(comes_s, ask_s)
+        if now_s == comes_s:
+            group = Executed(number, number, 0, b"", dice.choice([None, b"%d" % number]))
+            if group.resolved is not None:
+                newest, since_s = group.resolved, min(since_s, now_s)
+        told = announcements.due(group, now_s)
+        if told is not None:
+            announced.append((now_s, told))
+            assert told == newest, "the newest suffices"
+            since_s = math.inf
+        assert now_s <= since_s + 2 * ANNOUNCE_S, "it waits too long"
+        ask_s = now_s + min(0.1, announcements.wait_s(now_s))
+    for (before_s, _), (after_s, _) in itertools.pairwise(announced):
+        assert after_s >= before_s + ANNOUNCE_S
+    assert announcements.rest(now_s) == (newest if since_s < math.inf else None)
+    assert announcements.rest(now_s) is None

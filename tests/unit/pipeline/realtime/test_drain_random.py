@@ -14,7 +14,7 @@ import pytest
 from streamydb.frames.messages import Audit, Role
 from streamydb.kafka.shared_topics import SharedTopicsError
 from streamydb.pipeline.realtime import life as life_module
-from streamydb.pipeline.realtime.confirmations import ResolvedGroups
+from streamydb.pipeline.realtime.confirmations import Announcements, ResolvedGroups
 from streamydb.pipeline.realtime.life import GearLife
 from streamydb.pipeline.realtime.messages import Executed, Play
 
@@ -33,6 +33,7 @@ class World:
         life._changed, life._lock, life._groups = (
             threading.Event(), threading.Lock(), ResolvedGroups()
         )  # fmt: skip
+        life._announcements = Announcements()
         life._announcer = SimpleNamespace(
             announce=self.announce, flush=lambda: self.flushed.extend(self.announced)
         )
@@ -46,8 +47,10 @@ class World:
         ]
         self.thread = threading.Thread(target=self.go_on, daemon=True)
 
-    def announce(self, text: str) -> None:
+    def announce(self, text: str | None) -> None:
         """Take a moment, in which whoever drains could believe that all is announced."""
+        if text is None:
+            return
         threading.Event().wait(0.002)
         self.announced.append(text.encode())
 

@@ -15,6 +15,7 @@ import pytest
 from streamydb.frames.plans import Life
 from streamydb.frames.table import Ragged
 from streamydb.local.shard_files import LmdbValues
+from streamydb.pipeline.realtime import wire
 from streamydb.pipeline.realtime.confirmations import Confirmations, output_hashes
 from streamydb.pipeline.realtime.core import RealTimeShard, Surroundings, TailRecord
 from streamydb.pipeline.realtime.files import opened_base
@@ -24,6 +25,7 @@ from streamydb.procedures.modules import NO_MODULES
 from streamydb.records.rulings import NO_RULINGS
 from streamydb.txn_processor import outputs as o
 from tests.support.micro_batches import CONFIG, MicroBatches, put
+from tests.support.wires import ends, stream_of
 
 GEAR = msgspec.structs.replace(CONFIG, incarnation="gear")
 TOPICS = {"bank.results": o.RESULTS, "bank.changes": o.CHANGES, "bank.deadletters": o.DEAD_LETTERS}
@@ -123,6 +125,7 @@ def test_it_gives_what_the_core_gives_however_records_come(
     seed: int,
     packed: bool,  # noqa: FBT001 - a parameter
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dice = random.Random(seed)
     micro = MicroBatches(tmp_path)
@@ -142,7 +145,6 @@ def test_it_gives_what_the_core_gives_however_records_come(
     )
 
     def batches() -> Iterator[pa.RecordBatch]:
-        driver.leads.wait(20)  # what comes before that waits in the sorter, which is fine, too
         at = 0
         while at < len(records):
             size = dice.choice([1, 1, 3, 9])
@@ -150,9 +152,18 @@ def test_it_gives_what_the_core_gives_however_records_come(
             yield from _packs(part, dice) if packed else [_rows(part)]
             at += size
 
+    def sizes() -> Iterator[int]:
+        driver.leads.wait(20)  # what comes before that waits in the sorter, which is fine, too
+        while True:
+            yield dice.choice([1, 64, 1_000])
+
     given: list[pa.RecordBatch] = []
-    with pytest.raises(GearLeft, match="ended"):
-        given.extend(host(batches()))
+    with ends() as both:
+        monkeypatch.setattr(wire, "_of_this_worker", [both.wire])
+        sending = both.send(stream_of(batches()), sizes())
+        with pytest.raises(GearLeft, match="ended"):
+            given.extend(host(both.batches()))
+        sending.join(20)
     driver.close()
     written = _written(given)
     changes = [row for row in written if row[0] == o.CHANGES]

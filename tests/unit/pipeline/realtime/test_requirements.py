@@ -21,11 +21,11 @@ from streamydb.pipeline.realtime.requirements import (
     site_obstacle,
     version_obstacle,
 )
-from streamydb.pipeline.session import PIPELINED
+from streamydb.pipeline.session import DAEMON, OUR_DAEMON, PIPELINED
 from streamydb.records.gears import database_obstacle
 from streamydb.settings import Settings
 
-HERE = GearSite("4.3.0", "local[3,4]", is_local=True, slots=3, pipelined=True)
+HERE = GearSite("4.3.0", "local[3,4]", is_local=True, slots=3, pipelined=True, our_daemon=True)
 DATABASE = ShardConfig("bank", "me", 1, 1, 100)
 
 
@@ -33,7 +33,8 @@ class Application:
     """Stands in for a running Spark application."""
 
     def __init__(self, master: str, pipelined: str | None = "true") -> None:
-        settings = {} if pipelined is None else {PIPELINED: pipelined}
+        settings = {DAEMON: OUR_DAEMON}
+        settings |= {} if pipelined is None else {PIPELINED: pipelined}
         self.sparkContext = SimpleNamespace(master=master)
         self.conf = SimpleNamespace(get=settings.get)
 
@@ -79,12 +80,12 @@ def test_the_facts_of_the_database_decide(facts: tuple[int, int, str], named: st
 
 def test_the_place_decides_and_the_reason_says_what_to_do() -> None:
     assert site_obstacle(HERE) is None
-    far = GearSite("4.3.0", "k8s://https://there", is_local=False, slots=8, pipelined=True)
+    far = replace(HERE, master="k8s://https://there", is_local=False)
     assert "another machine than the driver" in (site_obstacle(far) or "")
-    narrow = GearSite("4.3.0", "local[1]", is_local=True, slots=1, pipelined=True)
+    narrow = replace(HERE, master="local[1]", slots=1)
     assert "--master 'local[2,4]'" in (site_obstacle(narrow) or "")
-    held = GearSite("4.3.0", "local[3]", is_local=True, slots=3, pipelined=False)
-    assert PIPELINED in (site_obstacle(held) or "")
+    assert PIPELINED in (site_obstacle(replace(HERE, pipelined=False)) or "")
+    assert DAEMON in (site_obstacle(replace(HERE, our_daemon=False)) or "")
     assert "PySpark 4.2.0" in (site_obstacle(replace(HERE, pyspark="4.2.0")) or "")
 
 

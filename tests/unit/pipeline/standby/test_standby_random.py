@@ -18,7 +18,7 @@ from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics
-from streamydb.pipeline.standby.agreement import PLACES_MAX, Agreement, Disagreement
+from streamydb.pipeline.standby.agreement import KNOWN_DIGESTS_MAX, Agreement, Disagreement
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import ElectionMember
 from streamydb.records.control import (
@@ -219,7 +219,7 @@ def test_a_start_reads_the_last_digests_and_finds_every_difference(
     live = rng.choice([0, rng.randrange(len(pipelines.told))])
     started = Started(rng, monkeypatch)
     started.tell(older.told)
-    started.skip(5 * PLACES_MAX - live)
+    started.skip(5 * KNOWN_DIGESTS_MAX - live)
     started.tell(pipelines.told[:live])
     started.coordinator.begin()
     started.tell(pipelines.told[live:])
@@ -322,7 +322,7 @@ def test_what_is_forgotten_is_the_oldest_and_is_not_searched_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A dict looks at every entry that was deleted in front, each time (0.15 ms for 100,000)."""
-    monkeypatch.setattr("streamydb.pipeline.standby.agreement.PLACES_MAX", 5)
+    monkeypatch.setattr("streamydb.pipeline.standby.agreement.KNOWN_DIGESTS_MAX", 5)
     agreement = Agreement(INTERVAL, SHARDS)
     for seq in range(10, 200, 10):
         told = record("a", StateDigest(seq, 0, INTERVAL, "s", "o", SHARDS))

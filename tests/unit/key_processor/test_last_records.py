@@ -10,9 +10,9 @@ import pytest
 from streamydb.frames.protocol import BlockReader
 from streamydb.frames.record_messages import LogRecords
 from streamydb.frames.record_rows import CompiledRecords
+from streamydb.key_processor.inbox import LastRecords
 from streamydb.parser.compile import compile_records
 from streamydb.parser.core import parse_transactions
-from streamydb.sorter.last_records import LastRecords
 
 SHARDS = 3
 

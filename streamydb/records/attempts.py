@@ -15,7 +15,8 @@ import msgspec
 
 from streamydb import errors
 from streamydb.limits import ID_BYTES_MAX, LOCK_ATTEMPTS_MAX
-from streamydb.records import UNIQUE_PREFIX, Result
+from streamydb.records.names import UNIQUE_PREFIX
+from streamydb.records.result import Result
 
 _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 

@@ -1,0 +1,44 @@
+"""Spark ends Python workers without a task when it is told to, and none before.
+
+Only another release of Spark can change it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+import psutil
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from streamydb.pipeline.background import spark_heap
+from streamydb.pipeline.session import session
+from streamydb.testing.database import wait_for
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    made = session("idle", "local[1]", {"spark.ui.enabled": "false"})
+    yield made
+    made.stop()
+
+
+def worker_of(spark: SparkSession) -> psutil.Process:
+    def told(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_arrays([pa.array([os.getpid()], pa.int64())], ["pid"])
+
+    rows = spark.range(1, numPartitions=1).mapInArrow(told, "pid BIGINT").collect()
+    return psutil.Process(rows[0].pid)
+
+
+def test_idle_workers_end_when_told_and_others_come(spark: SparkSession) -> None:
+    heap, worker = spark_heap(spark), worker_of(spark)
+    assert worker_of(spark) == worker, "it was kept"
+    heap.end_workers()
+    wait_for(lambda: not worker.is_running(), "the end of the idle worker", 30)
+    assert worker_of(spark) != worker
