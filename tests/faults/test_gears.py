@@ -244,12 +244,12 @@ def assert_one_verdict_each(db: OnShared) -> None:
 
     A real-time gear that begins at once may write again what the last plan wrote: the same bytes.
     """
+    report = db.assert_serial()  # when all of the log has been executed
     verdicts: dict[int, set[str]] = {}
     for result in results_of(db):
         place = result.get("duplicate", result["source"])["offset"]
         verdicts.setdefault(place, set()).add(json.dumps(result, sort_keys=True))
     assert {place: found for place, found in verdicts.items() if len(found) > 1} == {}
-    report = db.assert_serial()
     assert len(verdicts) == report.transactions
 
 
