@@ -19,7 +19,7 @@ from streamydb.key_processor.id_rows import UsedIds
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.limits import ID_WINDOW_DEFAULT
-from streamydb.local.shard_files import FileIdTables
+from streamydb.local.id_files import FileIdTables
 
 RATE, PLAN = 100_000, 50_000
 START_MS = 1_700_000_000_000

@@ -25,7 +25,8 @@ from streamydb.key_processor.memory import MemoryIdTables, MemoryValues
 from streamydb.key_processor.state import ShardOutput
 from streamydb.key_processor.value_store import ValueStore
 from streamydb.key_processor.values import Overtaken
-from streamydb.local.shard_files import FileIdTables, LmdbValues
+from streamydb.local.id_files import FileIdTables
+from streamydb.local.shard_files import LmdbValues
 
 __all__ = ["Caches", "FolderCaches", "LateWorkers", "MemoryCaches", "Step"]
 

@@ -15,7 +15,8 @@ from streamydb.frames.blobs import KeyScan, end_name, ends_at
 from streamydb.key_processor.base import Base, decode_base
 from streamydb.key_processor.id_rows import probe
 from streamydb.key_processor.memory import MemoryValues
-from streamydb.local.shard_files import FileIdTables, LmdbValues
+from streamydb.local.id_files import FileIdTables
+from streamydb.local.shard_files import LmdbValues
 from streamydb.parser.last_reads import mark_of
 from streamydb.pipeline.realtime.core import OpenBase
 from streamydb.sorter.state import LogEnd

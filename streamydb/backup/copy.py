@@ -96,11 +96,9 @@ def take(
     ``folder``: a backup of the same database, or nothing yet. ``resolved``: the last seq whose
     outputs are all written: the state to make. ``keep``: how many states to keep, the newest.
     ``compare``: hold the digests of the copy against those of the pipelines.
-
-    Raises:
-        BackupError: the folder is another database's or damaged, or another backup is being taken
-            in it; the log lacks records, or has lost its end since; the copy does not give what the
-            pipelines have computed.
+    Raises BackupError: the folder is another database's or damaged, or another backup is being
+    taken in it; the log lacks records, or has lost its end since; the copy does not give what the
+    pipelines have computed.
     """
     with folder.alone():
         return _take(folder, subject, resolved, keep, progress, compare=compare)
@@ -206,9 +204,7 @@ def state_at(
 @contextmanager
 def _told_of_room(work: Path) -> Iterator[None]:
     """Say where the values cannot be written, which LMDB does not.
-
-    Raises:
-        BackupError: they cannot.
+    Raises BackupError: they cannot.
     """
     try:
         yield

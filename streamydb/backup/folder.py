@@ -70,9 +70,7 @@ class StateFolder:
 
     def about(self) -> StateDescription:
         """Return the description of the state.
-
-        Raises:
-            BackupError: there is none, or it is of a newer format.
+        Raises BackupError: there is none, or it is of a newer format.
         """
         path = self.folder / _ABOUT
         try:
@@ -85,9 +83,7 @@ class StateFolder:
 
     def read(self) -> State:
         """Return the state; its values are read, file by file, when somebody iterates over them.
-
-        Raises:
-            BackupError: it is missing or damaged, as going through the values may find, too.
+        Raises BackupError: it is missing or damaged, as going through the values may find, too.
         """
         about = self.about()
         ids = list(self._tables(about, "ids", DatedIds))
@@ -128,9 +124,7 @@ class BackupFolder:
 
     def rulings(self) -> Rulings:
         """As `LogSource.rulings`.
-
-        Raises:
-            BackupError: the file is missing or damaged, or of another format.
+        Raises BackupError: the file is missing or damaged, or of another format.
         """
         path = self.folder / _RULINGS
         stored: _Rulings = decode_about(_read(path), str(path), _Rulings, _RULINGS_FORMAT)
@@ -141,9 +135,7 @@ class BackupFolder:
 
     def manifest(self) -> BackupManifest:
         """Return the description of the backup.
-
-        Raises:
-            BackupError: there is none, or it is of a newer format.
+        Raises BackupError: there is none, or it is of a newer format.
         """
         path = self.folder / MANIFEST
         try:
@@ -162,9 +154,7 @@ class BackupFolder:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Keep a second backup off while the body runs: both would copy the same records.
-
-        Raises:
-            BackupError: one is being taken, or the folder has something else.
+        Raises BackupError: one is being taken, or the folder has something else.
         """
         if not self.exists() and self._has_other_files():
             raise BackupError(f"{self.folder} is not empty and no backup: name another folder")
@@ -182,9 +172,7 @@ class BackupFolder:
 
     def segments(self, partition: int) -> list[Segment]:
         """The files of a partition's log, in order.
-
-        Raises:
-            BackupError: one is missing between two others.
+        Raises BackupError: one is missing between two others.
         """
         segments = []
         for path in (self.folder / "log" / str(partition)).glob("*.seg"):
@@ -207,9 +195,7 @@ class BackupFolder:
 
     def pieces(self, partition: int, start: int, end: int) -> Iterator[Piece]:
         """The records of a partition with offsets from ``start`` to before ``end``, in order.
-
-        Raises:
-            BackupError: some of them are not there, or a file is damaged.
+        Raises BackupError: some of them are not there, or a file is damaged.
         """
         at = start
         for segment in self.segments(partition):
@@ -228,9 +214,7 @@ class BackupFolder:
 
     def last_row(self, partition: int) -> Row | None:
         """The last record of a partition; None if there is none.
-
-        Raises:
-            BackupError: its file is damaged.
+        Raises BackupError: its file is damaged.
         """
         segments = self.segments(partition)
         if not segments:

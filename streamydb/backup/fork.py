@@ -39,9 +39,7 @@ class LiveLog:
         trimmed: BackupFolder | None,
     ) -> None:
         """Take the log as far as it goes now.
-
-        Raises:
-            BackupError: records were trimmed, and ``trimmed`` is no backup of this log.
+        Raises BackupError: records were trimmed, and ``trimmed`` is no backup of this log.
         """
         self._log, self._spans, self._trimmed = log, spans, trimmed
         self.manifest = BackupManifest(
@@ -89,10 +87,8 @@ class LiveLog:
 
 def live(subject: Subject, trimmed: BackupFolder | None) -> LiveLog:
     """The log of a database as it is now; ``trimmed``: has what the log does not have any more.
-
-    Raises:
-        BackupError: records were trimmed, and ``trimmed`` is no backup of this log, or the log has
-            lost its end since.
+    Raises BackupError: records were trimmed, and ``trimmed`` is no backup of this log, or the log
+    has lost its end since.
     """
     log = BackupLog(subject.connection, subject.database)
     spans = log.spans()
@@ -104,9 +100,7 @@ def live(subject: Subject, trimmed: BackupFolder | None) -> LiveLog:
 
 def seq_until(log: LogSource, manifest: BackupManifest, at: dt.datetime) -> int:
     """The last seq of a live log whose commit timestamp is not after a time.
-
-    Raises:
-        BackupError: the log has not passed that time, so more may yet be committed up to it.
+    Raises BackupError: the log has not passed that time, so more may yet be committed up to it.
     """
     limit = math.floor(at.timestamp() * 1000)
     timed = times_of(log, manifest)

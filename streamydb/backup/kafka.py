@@ -47,9 +47,7 @@ class BackupLog:
 
     def pieces(self, partition: int, start: int, end: int) -> Iterator[Piece]:
         """The records of a partition with offsets from ``start`` to before ``end``, in order.
-
-        Raises:
-            BackupError: the log begins later, or does so while it is read.
+        Raises BackupError: the log begins later, or does so while it is read.
         """
         if start >= end:
             return
@@ -111,9 +109,7 @@ def told_digests(
 
     ``interval``: transactions from digest to digest; others are of another life. ``seqs``: whose
     digests are wanted; there may be many more, as they are kept for good.
-
-    Raises:
-        ReadingError: Kafka does not answer.
+    Raises ReadingError: Kafka does not answer.
     """
     found: dict[tuple[int, str], dict[int, tuple[StateDigest, int]]] = {}
     with TopicReader(connection, TopicNames(database).digests) as reader:

@@ -25,9 +25,7 @@ def require_same_end(folder: BackupFolder, log: BackupLog, spans: Mapping[int, S
     """Refuse a log that does not have the last record that a backup has of each partition.
 
     A partition that was trimmed past that record cannot be compared.
-
-    Raises:
-        BackupError: the log has another record there, or none.
+    Raises BackupError: the log has another record there, or none.
     """
     for partition, span in spans.items():
         last = folder.last_row(partition)

@@ -56,9 +56,7 @@ def encode_json(value: msgspec.Struct) -> bytes:
 
 def decode_manifest(data: bytes, name: str) -> BackupManifest:
     """The manifest in the file called ``name``.
-
-    Raises:
-        BackupError: it is none, or of a newer format.
+    Raises BackupError: it is none, or of a newer format.
     """
     manifest: BackupManifest = decode_about(data, name, BackupManifest, FORMAT)
     return manifest
@@ -66,9 +64,7 @@ def decode_manifest(data: bytes, name: str) -> BackupManifest:
 
 def decode_about(data: bytes, name: str, kind: type[Any], version: int) -> Any:
     """Decode a JSON file with a field ``format``, which is looked at first.
-
-    Raises:
-        BackupError: it is damaged, or of another format than ``version``.
+    Raises BackupError: it is damaged, or of another format than ``version``.
     """
     try:
         fields = msgspec.json.decode(data)

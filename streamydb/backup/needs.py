@@ -47,9 +47,8 @@ def needs(
 ) -> Iterator[Need]:
     """Return the known needs except those of read models: from the home's folders, and from the
     messages of pipelines.
-
-    Raises:
-        BackupError: a checkpoint cannot be understood, or what a pipeline of a newer release told.
+    Raises BackupError: a checkpoint cannot be understood, or what a pipeline of a newer release
+    told.
     """
     topic = TopicNames(database).transactions
     for name in ("", *place.others()):
@@ -63,9 +62,7 @@ def needs(
 
 def checkpoint_offsets(checkpoint: Path, topic: str) -> dict[int, int] | None:
     """From where a pipeline would read the log if it started now; None: it has not begun.
-
-    Raises:
-        BackupError: the newest files cannot be understood.
+    Raises BackupError: the newest files cannot be understood.
     """
     commits = _numbers(checkpoint / "query" / "commits")
     if not commits and (checkpoint / START).exists():

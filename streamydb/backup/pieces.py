@@ -37,9 +37,7 @@ def wrap(arrays: dict[str, Array], **header: Any) -> bytes:
 
 def unwrap(data: bytes, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
     """Header and arrays of the file called ``name``.
-
-    Raises:
-        BackupError: it is of a newer format, damaged, or no such file.
+    Raises BackupError: it is of a newer format, damaged, or no such file.
     """
     if len(data) < _HEAD.size + _SUM_BYTES:
         raise BackupError(f"{name} is cut short; {_FIX}")
@@ -167,9 +165,7 @@ def encode_piece(piece: Piece, end: int) -> bytes:
 
 def decode_piece(data: bytes, name: str) -> Piece:
     """The piece in the file called ``name``.
-
-    Raises:
-        BackupError: it is damaged, or something else.
+    Raises BackupError: it is damaged, or something else.
     """
     header, arrays = unwrap(data, name)
     if header.get("kind") != "log":

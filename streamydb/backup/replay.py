@@ -191,9 +191,7 @@ def replay(
 
     ``log_ends``: per partition, where to stop reading. ``until``: the last seq to execute;
     `EVERYTHING`: whatever can be executed.
-
-    Raises:
-        BackupError: the log ends before that seq.
+    Raises BackupError: the log ends before that seq.
     """
     run.settle()
     streams = {

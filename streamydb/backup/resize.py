@@ -25,9 +25,7 @@ from streamydb.local.module_folder import FolderModules
 @contextmanager
 def standing_still(checkpoint: Path) -> Iterator[None]:
     """Hold the checkpoint, so that no pipeline runs on it meanwhile.
-
-    Raises:
-        BackupError: one does.
+    Raises BackupError: one does.
     """
     runs = (
         f"a pipeline runs on the checkpoint {checkpoint}: stop it first (`streamydb down`); or "
@@ -49,10 +47,8 @@ def divide(
 
     ``checkpoint``: of its pipeline; a state that it began with is a start. ``backup``: with a state
     to begin with, if the log was trimmed or is long. ``resolved``: the last resolved seq.
-
-    Raises:
-        BackupError: the log was trimmed, and there is no state to begin with; or it has lost its
-            end since the backup was taken.
+    Raises BackupError: the log was trimmed, and there is no state to begin with; or it has lost its
+    end since the backup was taken.
     """
     log = BackupLog(subject.connection, subject.database)
     spans = log.spans()

@@ -104,9 +104,7 @@ def committed_until(timed: Timed, limit: int) -> int:
 
 def seq_at(folder: BackupFolder, manifest: BackupManifest, at: dt.datetime) -> int:
     """The last seq whose commit timestamp is not after a time.
-
-    Raises:
-        BackupError: the time is after the backup's.
+    Raises BackupError: the time is after the backup's.
     """
     limit = math.floor(at.timestamp() * 1000)
     if limit > manifest.ts_ms:
@@ -133,9 +131,7 @@ def prefix(
     folder: BackupFolder, manifest: BackupManifest, seq: int, progress: Progress
 ) -> StateDescription:
     """Describe the state right after a seq; its positions say which records come before it.
-
-    Raises:
-        BackupError: the backup does not go so far, or is damaged.
+    Raises BackupError: the backup does not go so far, or is damaged.
     """
     if not 0 <= seq <= manifest.seq:
         raise BackupError(f"{folder.folder} has the seqs 1 to {manifest.seq}, not {seq}")
@@ -185,9 +181,7 @@ def append_log(
     died can be repeated with a later end. The log keeps the producer's times until `open_log`.
 
     ``contents``: per partition, what it shall hold.
-
-    Raises:
-        BackupError: the log has other records, or Kafka did not take some.
+    Raises BackupError: the log has other records, or Kafka did not take some.
     """
     topic = TopicNames(database).transactions
     present = sum(_compare(connection, topic, number, each) for number, each in contents.items())

@@ -30,9 +30,7 @@ _FIELD_ENDS: Final = (b"", b":0", b"0", b'"":0')
 
 def fitting(key: bytes | None, value: bytes | None) -> bytes | None:
     """Return the value of a record, or that of its stand-in if a new log does not take it.
-
-    Raises:
-        BackupError: it needs one, and there is none with its id.
+    Raises BackupError: it needs one, and there is none with its id.
     """
     room = FITTING_BYTES_MAX - len(key or b"")
     if value is None or len(value) <= room:

@@ -47,10 +47,8 @@ def begin(
     ``state``: a state or a backup to begin with; None: whatever is in the checkpoint folder. Until
     the checkpoint has begun, it replaces a state that was given before. ``beginnings``: the first
     offset of each partition of the log.
-
-    Raises:
-        BackupError: the state is damaged or another database's; the log was trimmed behind what is
-            needed.
+    Raises BackupError: the state is damaged or another database's; the log was trimmed behind what
+    is needed.
     """
     start = checkpoint / START
     has_begun = (checkpoint / "query").exists()
@@ -78,9 +76,7 @@ def begin(
 
 def find_state(folder: Path) -> Path:
     """The folder of a state: itself, or of the newest one of a backup.
-
-    Raises:
-        BackupError: there is none.
+    Raises BackupError: there is none.
     """
     backup = BackupFolder(folder)
     if not backup.exists():

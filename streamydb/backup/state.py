@@ -79,9 +79,7 @@ class StateDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     def must_fit(self, config: ShardConfig, name_of_state: str) -> None:
         """Refuse what a pipeline is configured with, if the state was made with something else.
-
-        Raises:
-            BackupError: something differs; it is named with both values.
+        Raises BackupError: something differs; it is named with both values.
         """
         for name in ("partitions", "id_window"):
             old, new = getattr(self, name), getattr(config, name)
@@ -123,9 +121,7 @@ def files_of(tables: Iterable[_Table]) -> Iterator[_Table]:
 
 def start_blobs(state: State, config: ShardConfig, shard: int) -> Iterator[tuple[str, bytes]]:
     """Yield the named blobs with which a shard's state store begins.
-
-    Raises:
-        BackupError: the state is of a database that was made otherwise.
+    Raises BackupError: the state is of a database that was made otherwise.
     """
     if config.grouping != "planner":
         raise BackupError(

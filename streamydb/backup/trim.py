@@ -38,9 +38,7 @@ class Cut(NamedTuple):
 
 def cut(folder: BackupFolder, manifest: BackupManifest, log: str, spans: Mapping[int, Span]) -> Cut:
     """Return the place at which the log may be cut: before its oldest state.
-
-    Raises:
-        BackupError: the backup is another log's, or has no state.
+    Raises BackupError: the backup is another log's, or has no state.
     """
     must_be_of(folder, manifest, log)
     if not manifest.states:
@@ -56,9 +54,7 @@ def cut(folder: BackupFolder, manifest: BackupManifest, log: str, spans: Mapping
 
 def must_be_of(folder: BackupFolder, manifest: BackupManifest, log: str) -> None:
     """Refuse a backup of another log than that with Kafka's id ``log``.
-
-    Raises:
-        BackupError: it is.
+    Raises BackupError: it is.
     """
     if manifest.log != log:
         raise BackupError(
@@ -93,9 +89,7 @@ def refusals(cut: Cut, known: Iterable[Need], without: Iterable[str] = ()) -> li
 def verify(folder: BackupFolder, wanted: Cut, log: BackupLog, progress: Progress) -> None:
     """Read all that would be deleted from the backup, and every state in it; compare its end with
     the log.
-
-    Raises:
-        BackupError: something is missing or damaged, or the log has lost its end since.
+    Raises BackupError: something is missing or damaged, or the log has lost its end since.
     """
     for seq in folder.manifest().states:
         folder.state(seq).require_whole()
@@ -110,9 +104,7 @@ def verify(folder: BackupFolder, wanted: Cut, log: BackupLog, progress: Progress
 
 def trim(connection: Mapping[str, str], database: str, wanted: Cut) -> dict[int, int]:
     """Delete what is to go; return each partition's first offset that is left.
-
-    Raises:
-        TopicsError: Kafka refuses or does not answer.
+    Raises TopicsError: Kafka refuses or does not answer.
     """
     topic = TopicNames(database).transactions
     offsets = {number: span.high for number, span in wanted.deletes.items()}

@@ -138,9 +138,7 @@ def _result(
 
 def _awaited(results: ResultReader, where: Appended, payload: bytes, timeout_s: float) -> Result:
     """The result of a record.
-
-    Raises:
-        Failure: none came in time; the message has the transaction's id, to ask for it later.
+    Raises Failure: none came in time; the message has the transaction's id, to ask for it later.
     """
     from streamydb.kafka.results import ResultTimeoutError
 

@@ -178,9 +178,7 @@ def print_raw(line: bytes) -> None:
 
 def read_settings(**given: object) -> Settings:
     """The settings from the options that were given (not None), then the environment.
-
-    Raises:
-        Failure: a value makes no sense; the message names the option and the rule.
+    Raises Failure: a value makes no sense; the message names the option and the rule.
     """
     from pydantic import ValidationError
 

@@ -97,9 +97,7 @@ def wait_until_ready(target: Target, timeout_s: float, phase: Phase) -> Pipeline
 
 def require_pipeline(target: Target, otherwise: str) -> PipelineStatus:
     """Return the status of the pipeline, which runs or starts.
-
-    Raises:
-        Failure: it has ended (with the end of its log); ``otherwise``: what that means.
+    Raises Failure: it has ended (with the end of its log); ``otherwise``: what that means.
     """
     status = target.files.status()
     if status.state == "stopped" and status.pid is not None:

@@ -203,9 +203,7 @@ class TransactionOptions(NamedTuple):
 
 def transaction_of(parts: TransactionOptions) -> JsonObject:
     """The transaction (without its id) of these options, updates in this order of kinds.
-
-    Raises:
-        PartError: an argument is not in the language.
+    Raises PartError: an argument is not in the language.
     """
     updates: list[JsonObject] = [
         *map(put_of, parts.put or ()),

@@ -241,9 +241,7 @@ def empty_target(
     manifest: BackupManifest, options: DatabaseOptions, shards: int | None, replicas: ReplicaOptions
 ) -> Target:
     """The new database: settings of the old one unless options say otherwise.
-
-    Raises:
-        Failure: it exists.
+    Raises Failure: it exists.
     """
     target = find_target(
         options,

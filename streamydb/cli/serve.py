@@ -82,9 +82,7 @@ def serve(
 
 def facade_settings(listening: Listening) -> FacadeSettings:
     """The settings of the facade.
-
-    Raises:
-        Failure: some make no sense. No value is shown: tokens are among them.
+    Raises Failure: some make no sense. No value is shown: tokens are among them.
     """
     from pydantic import ValidationError
     from pydantic_settings import SettingsError

@@ -67,9 +67,7 @@ def _given() -> str:
 
 def _execute(connection: Connection, text: str, *, json: bool) -> None:
     """Execute statements one by one.
-
-    Raises:
-        UnicodeEncodeError: the text is no UTF-8; DuckDB has no words for that.
+    Raises UnicodeEncodeError: the text is no UTF-8; DuckDB has no words for that.
     """
     from streamydb.sql.tables import execute
 

@@ -75,9 +75,7 @@ def _run(
 
 def _many(target: Target, file: Path, timeout_s: float, *, json: bool) -> bool:
     """Run a transaction a line; return True if all committed.
-
-    Raises:
-        Failure: a line is none; those before it were executed, and are shown.
+    Raises Failure: a line is none; those before it were executed, and are shown.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 

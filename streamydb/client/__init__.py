@@ -6,8 +6,8 @@
 In: calls. Out: requests to a facade over HTTP, or appends to Kafka and reads of a local read model.
 `requests` says what the core asks of a transport. `core`, `reads`, `attempts`, `calls` and
 `watch_core` are the core: generators without I/O. `awaiting` drives them and carries the requests
-over HTTP; `blocking` is generated from it. `facade.direct` carries them to Kafka, and
-`streamydb.testing` has a database in memory behind either transport.
+over HTTP; `blocking` makes a method for threads of each of its methods. `facade.direct` carries
+them to Kafka, and `streamydb.testing` has a database in memory behind either transport.
 
 Invariants: a transaction's id and bytes are fixed before it is first sent, so that sending again
 never executes it twice; a transaction that may be in the log is never reported as failed; a
@@ -19,12 +19,12 @@ a session never reads a state older than what it has seen.
 from __future__ import annotations
 
 from streamydb.client.awaiting.client import AsyncClient
-from streamydb.client.awaiting.transports import drive as drive_async
 from streamydb.client.awaiting.views import AsyncAtomic, AsyncView, AsyncWatch
 from streamydb.client.blocking.client import Client
 from streamydb.client.blocking.transports import drive
 from streamydb.client.blocking.views import Atomic, View, Watch
 from streamydb.client.connector import connect, connect_async
+from streamydb.client.core import drive as drive_async
 from streamydb.client.errors import (
     ClientConfigurationError,
     ClientError,

@@ -18,9 +18,9 @@ next attempt, and that one may commit. So who asks goes on to the verdict of the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Generator
 from functools import partial
-from typing import Final, TypeGuard
+from typing import Any, Final, TypeGuard, TypeVar
 
 from msgspec import UNSET
 
@@ -43,9 +43,29 @@ from streamydb.records.attempts import following, is_attempt, relocked
 from streamydb.records.deadline import redated
 from streamydb.records.times import clocks_told
 
+_R = TypeVar("_R")
+_T = TypeVar("_T")
 _DATES_MAX: Final = 3  # how many deadlines a transaction is given at most
 _SETTLE_S: Final = 10.0
 """How long the verdict of a transaction is looked for whose deadline has passed, at least."""
+
+
+async def drive(flow: Generator[_R, Any, _T], perform: Callable[[_R], Awaitable[Any]]) -> _T:
+    """Run a flow to its end: it yields requests, of whatever kind, and is sent the answers."""
+    try:
+        request = next(flow)
+        while True:
+            try:
+                answer = await perform(request)
+            except Exception as error:  # noqa: BLE001 - the flow decides what it means
+                request = flow.throw(error)
+            else:
+                request = flow.send(answer)
+    except StopIteration as end:
+        value: _T = end.value
+        return value
+    finally:
+        flow.close()
 
 
 def execute(

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from streamydb.client.errors import ClosedError
 from streamydb.client.forks import Owned
@@ -17,14 +17,27 @@ from streamydb.client.forks import Owned
 _Wake = TypeVar("_Wake", threading.Event, asyncio.Event)
 
 
-class _Base:
-    """The time until something is closed, or what it belongs to (`within`)."""
+class AsyncLifetime:
+    """For coroutines of one event loop: the time until something is closed, or what it belongs to.
 
-    def __init__(self, name: str, within: Self | None = None) -> None:
+    ``sleep`` stands in for real pauses; ``outer`` is what it belongs to.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sleep: Callable[[float], Any] | None = None,
+        outer: AsyncLifetime | None = None,
+    ) -> None:
         self.over = False
         self.name = name
-        self.chain: list[_Base] = [self] if within is None else [self, *within.chain]
+        self.sleep = sleep
+        self.chain: list[AsyncLifetime] = [self] if outer is None else [self, *outer.chain]
         self._pauses: Owned[set[threading.Event | asyncio.Event]] = Owned(set)
+
+    def within(self, name: str) -> Self:
+        """Begin one that ends with this one."""
+        return type(self)(name, self.sleep, self)
 
     @property
     def pauses(self) -> set[threading.Event | asyncio.Event]:
@@ -42,6 +55,16 @@ class _Base:
             if each.over:
                 raise ClosedError(f"The {each.name} is closed.")
 
+    async def pause(self, seconds: float) -> None:
+        """Pause, until it ends at the latest; raises as `check`."""
+        with self._pausing(asyncio.Event()) as wake:
+            if self.sleep is None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await wake.wait()
+            else:
+                await self.sleep(seconds)
+
     @contextmanager
     def _pausing(self, wake: _Wake) -> Iterator[_Wake]:
         for each in self.chain:
@@ -55,47 +78,13 @@ class _Base:
                 each.pauses.discard(wake)
 
 
-class Lifetime(_Base):
-    """For threads; `sleep` stands in for real pauses."""
+class Lifetime(AsyncLifetime):
+    """For threads: a pause blocks."""
 
-    def __init__(
-        self,
-        name: str,
-        within: Lifetime | None = None,
-        sleep: Callable[[float], None] | None = None,
-    ) -> None:
-        super().__init__(name, within)
-        given = sleep if within is None else within.sleep
-        self.sleep: Callable[[float], None] | None = given
-
-    def pause(self, seconds: float) -> None:
-        """Pause, until it ends at the latest; raises as `check`."""
+    async def pause(self, seconds: float) -> None:
+        """Block the thread, until it ends at the latest; raises as `check`."""
         with self._pausing(threading.Event()) as wake:
             if self.sleep is None:
                 wake.wait(seconds)
             else:
                 self.sleep(seconds)
-
-
-class AsyncLifetime(_Base):
-    """For coroutines of one event loop; `sleep` stands in for real pauses."""
-
-    def __init__(
-        self,
-        name: str,
-        within: AsyncLifetime | None = None,
-        sleep: Callable[[float], Awaitable[None]] | None = None,
-    ) -> None:
-        super().__init__(name, within)
-        given = sleep if within is None else within.sleep
-        self.sleep: Callable[[float], Awaitable[None]] | None = given
-
-    async def pause(self, seconds: float) -> None:
-        """Pause, until it ends at the latest; raises as `check`."""
-        with self._pausing(asyncio.Event()) as wake:
-            if self.sleep is None:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(seconds):
-                        await wake.wait()
-            else:
-                await self.sleep(seconds)

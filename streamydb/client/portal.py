@@ -69,20 +69,20 @@ async def _cancel_others() -> None:
 
 
 class BlockingTransport:
-    """Makes a transport for coroutines one for threads."""
+    """Makes a transport of a loop one for threads: it blocks them."""
 
     def __init__(self, portal: Portal, inner: AsyncTransport, *, owner: bool = True) -> None:
         self._portal = portal
         self._inner = inner
         self._owner = owner
 
-    def send(self, request: Request[Any]) -> Any:
+    async def send(self, request: Request[Any]) -> Any:
         return self._portal.call(self._inner.send(request))
 
-    def open(self, request: Open) -> BlockingStream:
+    async def open(self, request: Open) -> BlockingStream:
         return BlockingStream(self._portal, self._portal.call(self._inner.open(request)))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End, the portal too, whatever the inner one raises."""
         with ExitStack() as stack:
             if self._owner:
@@ -92,15 +92,15 @@ class BlockingTransport:
 
 
 class BlockingStream:
-    """Makes a stream for coroutines one for threads."""
+    """Makes a stream of a loop one for threads."""
 
     def __init__(self, portal: Portal, inner: AsyncStream) -> None:
         self._portal = portal
         self._inner = inner
 
-    def receive(self) -> list[Event]:
+    async def receive(self) -> list[Event]:
         return self._portal.call(self._inner.receive())
 
-    def close(self) -> None:
+    async def close(self) -> None:
         with suppress(ClosedError, ConnectionLostError):
             self._portal.call(self._inner.close())

@@ -73,9 +73,7 @@ class StoredArrays(NamedTuple):
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays (copies, writable).
-
-        Raises:
-            RecordError: they are not what :func:`pack` stored.
+        Raises RecordError: they are not what :func:`pack` stored.
         """
         view, size, at = memoryview(self.data), len(self.data), 0
         arrays = {}
@@ -93,9 +91,7 @@ class StoredArrays(NamedTuple):
 
 def peel(block: bytes | bytearray) -> tuple[dict[str, Any], StoredArrays]:
     """Decode the header of a block.
-
-    Raises:
-        RecordError: the bytes are not a block that :func:`pack` wrote.
+    Raises RecordError: the bytes are not a block that :func:`pack` wrote.
     """
     view = memoryview(block)
     if view[:4] != _MAGIC:
@@ -110,9 +106,7 @@ def peel(block: bytes | bytearray) -> tuple[dict[str, Any], StoredArrays]:
 
 def unpack(block: bytes | bytearray) -> tuple[dict[str, Any], dict[str, Array]]:
     """Decode a block into its header and arrays (copies, writable).
-
-    Raises:
-        RecordError: the bytes are not a block that :func:`pack` wrote.
+    Raises RecordError: the bytes are not a block that :func:`pack` wrote.
     """
     header, stored = peel(block)
     return header, stored.arrays()

@@ -92,9 +92,7 @@ def stored_bytes(codec: str, width: int, length: int) -> int:
 
 def widen(layout: Layout, length: int, data: bytes | memoryview) -> npt.NDArray[Any]:
     """The array again, writable; ``data`` is what was stored.
-
-    Raises:
-        RecordError: the layout is not one of :func:`narrow`.
+    Raises RecordError: the layout is not one of :func:`narrow`.
     """
     kind, codec, width, base, step = layout
     dtype = _KINDS.get(kind)

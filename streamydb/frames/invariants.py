@@ -41,9 +41,7 @@ class Seam(NamedTuple):
         """Stop the batch unless ``fact`` holds.
 
         ``where``: numbers that help to find the place. Never a key or a value: they get into logs.
-
-        Raises:
-            InvariantViolation: it does not hold.
+        Raises InvariantViolation: it does not hold.
         """
         if not holds:
             stop(self, fact, where)

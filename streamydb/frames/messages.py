@@ -210,9 +210,7 @@ def plan_of(block: bytes, kind: type[Grant | Feedback]) -> PlanName | None:
     """Return the plan that a block of this kind names; None if it is of another kind.
 
     Only its header is read.
-
-    Raises:
-        RecordError: it is no block, or it is damaged.
+    Raises RecordError: it is no block, or it is damaged.
     """
     header, _ = peel(block)
     return PlanName.of(header) if header.get("kind") == kind.KIND else None

@@ -78,9 +78,7 @@ def identity_of(admin: KafkaAdministrator, topic: str, **options: float) -> Topi
     """Return the identity of a topic.
 
     ``options``: `request_timeout` (seconds), as Confluent's client has it.
-
-    Raises:
-        TopicsError: there is no such topic, or Kafka refuses or does not answer.
+    Raises TopicsError: there is no such topic, or Kafka refuses or does not answer.
     """
     asked = admin.describe_topics(TopicCollection([topic]), **options)
     topic_description = answers(asked, "describe")[topic]
@@ -124,9 +122,7 @@ def change_settings(
     appended meanwhile meets the old settings.
 
     ``changes``: per topic, the values of settings; None: what the cluster has by default.
-
-    Raises:
-        TopicsError: the cluster refuses or does not answer, or a topic does not exist.
+    Raises TopicsError: the cluster refuses or does not answer, or a topic does not exist.
     """
     if not changes:
         return
@@ -175,9 +171,7 @@ def list_offsets(
     """Return an offset, with its timestamp where Kafka tells it, of each of the partitions.
 
     A leader that is changing is asked again.
-
-    Raises:
-        TopicsError: Kafka refuses or does not answer.
+    Raises TopicsError: Kafka refuses or does not answer.
     """
     asked = {TopicPartition(topic, number): spec for number in partitions}
     deadline = time.monotonic() + TIMEOUT_S
@@ -209,9 +203,7 @@ def delete_before(
     """Delete the records before an offset of each partition; return the first ones that are left.
 
     ``offsets``: per partition, the first record that stays. ``verb``: names the action in an error.
-
-    Raises:
-        TopicsError: the cluster refuses or does not answer.
+    Raises TopicsError: the cluster refuses or does not answer.
     """
     if not offsets:
         return {}
@@ -275,9 +267,7 @@ def keep_until_read(client_config: Mapping[str, str], topic: str) -> bool:
     """Have Kafka keep all records of a feedback topic; return True if that changed a setting.
 
     In earlier releases Kafka deleted them after a day, read or not.
-
-    Raises:
-        TopicsError: the cluster refuses or does not answer.
+    Raises TopicsError: the cluster refuses or does not answer.
     """
     admin = administrator(client_config)
     description = describe_topics(admin, [topic]).get(topic)
@@ -294,9 +284,7 @@ def drop_before(
 
     ``read``: per partition, the offset up to which nobody needs its records. ``before_ms``: only
     records that were appended before this time, in ms since 1970.
-
-    Raises:
-        TopicsError: the cluster refuses or does not answer.
+    Raises TopicsError: the cluster refuses or does not answer.
     """
     admin = administrator(client_config)
     asked = list_offsets(admin, topic, read, OffsetSpec.for_timestamp(before_ms))
@@ -317,9 +305,7 @@ def set_sync(client_config: Mapping[str, str], database: str, *, on: bool) -> li
 
     Returns the topics. It holds for each broker's own copy; with several copies on machines that do
     not lose power together nothing is lost without it.
-
-    Raises:
-        TopicsError: the cluster refuses or does not answer.
+    Raises TopicsError: the cluster refuses or does not answer.
     """
     admin, names = administrator(client_config), TopicNames(database)
     beside = {names.connect, names.streams, names.founding, names.rulings}

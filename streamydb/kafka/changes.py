@@ -63,9 +63,7 @@ class ChangesTopic(Protocol):
 
     def fetch(self, timeout_s: float) -> FetchedRecords:
         """Return the records that are there; wait if there are none.
-
-        Raises:
-            ChangesExpiredError: a position is not in the topic any more, or not yet.
+        Raises ChangesExpiredError: a position is not in the topic any more, or not yet.
         """
 
     def close(self) -> None:

@@ -61,9 +61,7 @@ def check(
     """Compare a database's topics with its needs; an empty list means that all is well.
 
     ``shards``: the number of shards that the database has, if known.
-
-    Raises:
-        TopicsError: the cluster does not answer.
+    Raises TopicsError: the cluster does not answer.
     """
     admin = administrator(client_config)
     names = TopicNames(database)
@@ -123,9 +121,7 @@ def _write_again(topic: str, partitions: int, section: str) -> str:
 
 def changes_problems(client_config: Mapping[str, str], database: str) -> list[TopicProblem]:
     """Return what is wrong with the changes, as far as it is known how they began.
-
-    Raises:
-        TopicsError: the topic is missing, or the cluster does not answer.
+    Raises TopicsError: the topic is missing, or the cluster does not answer.
     """
     known = recall(client_config, database, log_id(client_config, database))
     topic, problems = TopicNames(database).changes, []

@@ -342,9 +342,7 @@ def watermarks(consumer: Any, topic: str, number: int, timeout_s: float) -> tupl
 
     A leader that is changing is asked again: one whose machine stood still for some seconds has
     been deposed, and has to be made the leader anew.
-
-    Raises:
-        KafkaException: no answer in time, or one that does not pass.
+    Raises KafkaException: no answer in time, or one that does not pass.
     """
     deadline = time.monotonic() + timeout_s
     partition = TopicPartition(topic, number)

@@ -128,9 +128,7 @@ def delete(client_config: Mapping[str, str], database: str) -> list[str]:
 
 def grow(client_config: Mapping[str, str], database: str, partitions: int) -> None:
     """Raise the number of the log's partitions; a running sequencer closes them into the order.
-
-    Raises:
-        TopicsError: the log has more partitions already, or is missing.
+    Raises TopicsError: the log has more partitions already, or is missing.
     """
     admin = administrator(client_config)
     name = TopicNames(database).transactions
@@ -176,9 +174,7 @@ def reshard(client_config: Mapping[str, str], database: str, shards: int) -> Non
 
     The results get as many partitions at least; the feedback of pipelines with names is dropped,
     and made when they start. Harmless when it was done before, or half of it.
-
-    Raises:
-        TopicsError: a topic is missing, or the cluster refuses or does not answer.
+    Raises TopicsError: a topic is missing, or the cluster refuses or does not answer.
     """
     check_bounds(1, shards, 1, 1, 1)
     admin, names = administrator(client_config), TopicNames(database)
@@ -211,9 +207,7 @@ def add_shared(client_config: Mapping[str, str], database: str, pipeline: str = 
     Copies and safety are as of the log.
 
     ``pipeline``: the pipeline's name, which has a feedback topic of its own.
-
-    Raises:
-        TopicsError: log, feedback or changes are missing, or the cluster refuses.
+    Raises TopicsError: log, feedback or changes are missing, or the cluster refuses.
     """
     admin, names = administrator(client_config), TopicNames(database)
     needed = (names.transactions, names.feedback, names.changes)
@@ -237,9 +231,8 @@ def add_shared(client_config: Mapping[str, str], database: str, pipeline: str = 
 
 def add_connect(client_config: Mapping[str, str], database: str) -> str:
     """Create the copy of the changes for Kafka Connect unless it is there; return its name.
-
-    Raises:
-        TopicsError: the changes are missing, the copy has other settings, or the cluster refuses.
+    Raises TopicsError: the changes are missing, the copy has other settings, or the cluster
+    refuses.
     """
     admin, names = administrator(client_config), TopicNames(database)
     topics = describe_topics(admin, (names.changes, names.connect))
@@ -279,10 +272,8 @@ def describe(client_config: Mapping[str, str], database: str) -> dict[str, Topic
 
 def _make(admin: KafkaAdministrator, missing: list[TopicPlan]) -> None:
     """Create topics, and wait until they answer.
-
-    Raises:
-        TopicsError: one that somebody else has created meanwhile has other settings, or the cluster
-            refuses.
+    Raises TopicsError: one that somebody else has created meanwhile has other settings, or the
+    cluster refuses.
     """
     if not missing:
         return

@@ -74,9 +74,7 @@ def beside(records: Iterable[tuple[bytes, bytes]], most: int) -> list[ShardDiges
 
 def last_digests(connection: Mapping[str, str], database: str, most: int) -> list[ShardDigests]:
     """Read the end of the topic.
-
-    Raises:
-        ReadingError: Kafka does not answer, this user may not read the topic, or there is none.
+    Raises ReadingError: Kafka does not answer, this user may not read the topic, or there is none.
     """
     with TopicReader(connection, TopicNames(database).digests) as reader:
         last = reader.last(_WINDOW_RECORDS)

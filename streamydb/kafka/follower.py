@@ -63,9 +63,7 @@ class LoopTaker(Generic[_Rows]):
         """Wait until the positions have reached the ends; call it in the event loop.
 
         ``obstacle``: tells why nothing is read, any more or now.
-
-        Raises:
-            LogFaultError: there is an obstacle.
+        Raises LogFaultError: there is an obstacle.
         """
         while any(self.positions[number] < end for number, end in ends.items()):
             if (reason := obstacle()) is not None:
@@ -208,9 +206,7 @@ class TopicFollower(Generic[_Rows]):
 
     async def passed(self, ends: Mapping[int, int]) -> None:
         """Wait until `prepare` has had all records before the ends; call it in the event loop.
-
-        Raises:
-            LogFaultError: nothing is read any more, or not now.
+        Raises LogFaultError: nothing is read any more, or not now.
         """
         await self._taker.passed(ends, self.obstacle)
 
@@ -271,9 +267,7 @@ class TopicFollower(Generic[_Rows]):
 
     def _must_go_on(self, records: RecordColumns, reached: Mapping[int, int]) -> None:
         """Refuse records before the position that was reached: what was read is no more then.
-
-        Raises:
-            LogFaultError: it does.
+        Raises LogFaultError: it does.
         """
         before = np.array([self._reached.get(n, 0) for n in range(max(reached, default=-1) + 1)])
         if (records.offsets < before[records.partitions]).any() or any(

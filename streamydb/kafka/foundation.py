@@ -86,9 +86,7 @@ def facts_of(source: object) -> dict[str, Any]:
 
 def merged(log: str, values: Iterable[bytes]) -> FoundingFacts:
     """The facts of a log that records name, in the order of the topic: the first one holds.
-
-    Raises:
-        ConfigurationError: a newer release has written one.
+    Raises ConfigurationError: a newer release has written one.
     """
     facts = FoundingFacts(log=log)
     for value in values:
@@ -124,9 +122,7 @@ def recall(connection: Mapping[str, str], database: str, log: str) -> FoundingFa
 
 def record(connection: Mapping[str, str], database: str, facts: FoundingFacts) -> FoundingFacts:
     """Record facts, unless others were recorded first; return the facts that hold now.
-
-    Raises:
-        TopicsError: the topic took no record, or Kafka does not answer.
+    Raises TopicsError: the topic took no record, or Kafka does not answer.
     """
     known = recall(connection, database, facts.log)
     if known.completed(facts) == known:
@@ -142,9 +138,7 @@ def renew(connection: Mapping[str, str], database: str, log: str, topic_id: str)
     A call that is repeated changes nothing.
 
     ``topic_id``: Kafka's id of the topic that the new history begins in.
-
-    Raises:
-        TopicsError: the topic took no record, or Kafka does not answer.
+    Raises TopicsError: the topic took no record, or Kafka does not answer.
     """
     known, begun = recall(connection, database, log).generations, generation_of(topic_id)
     if begun not in known:

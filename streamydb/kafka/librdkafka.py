@@ -99,9 +99,7 @@ class ColumnReader:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Connect in the background.
-
-        Raises:
-            ConfigurationError: librdkafka refuses it, or is not there.
+        Raises ConfigurationError: librdkafka refuses it, or is not there.
         """
         self.connections = ConnectionState(config)
         self._told = _NOTE(self._note)
@@ -113,9 +111,7 @@ class ColumnReader:
 
     def assign(self, topic: str, positions: Mapping[int, int]) -> None:
         """Read each partition from its position on; those of before are left.
-
-        Raises:
-            KafkaException: librdkafka refuses.
+        Raises KafkaException: librdkafka refuses.
         """
         library, name = _library(), topic.encode()
         partitions = library.topic_partition_list_new(len(positions))
@@ -131,9 +127,7 @@ class ColumnReader:
 
     def take(self, count_max: int, timeout_s: float) -> ConsumedRecords:
         """Return the records that are there, at most ``count_max``; wait for the first one.
-
-        Raises:
-            ValueError: it is closed.
+        Raises ValueError: it is closed.
         """
         if self._closed:
             raise ValueError("the reader is closed")

@@ -10,9 +10,7 @@ from streamydb.limits import DATABASE_NAME
 @dataclass(frozen=True, slots=True)
 class TopicNames:
     """The names of a database's topics.
-
-    Raises:
-        ValueError: the database's name breaks the rule for names.
+    Raises ValueError: the database's name breaks the rule for names.
     """
 
     database: str

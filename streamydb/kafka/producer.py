@@ -67,9 +67,7 @@ class Appended(NamedTuple):
 
 def encode(transaction: bytes | Mapping[str, Any], *, validate: bool = True) -> bytes:
     """Return a transaction's record, checked unless `validate` is False.
-
-    Raises:
-        TransactionRefusedError: it would be rejected in the log.
+    Raises TransactionRefusedError: it would be rejected in the log.
     """
     value = transaction if isinstance(transaction, bytes) else _to_json(transaction)
     if not validate:
@@ -296,9 +294,7 @@ class Producer:
         headers: Mapping[str, bytes] | None = None,
     ) -> bool:
         """Append as `append_async`, if that takes no waiting; False: nothing was appended.
-
-        Raises:
-            TransactionRefusedError: it is no valid transaction; there will be no call.
+        Raises TransactionRefusedError: it is no valid transaction; there will be no call.
         """
         value = encode(transaction, validate=self._validate)
         if self._stop.is_set():
@@ -330,9 +326,7 @@ class Producer:
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until everything that was appended is safe or has failed.
-
-        Raises:
-            AppendUnknownError: that took too long.
+        Raises AppendUnknownError: that took too long.
         """
         left = self._client.flush(self._timeout_s + 5 if timeout_s is None else timeout_s)
         self._tell_dropped(len(self._dropped))

@@ -91,9 +91,7 @@ class TopicReader:
 
     def partitions(self) -> list[int]:
         """Numbers of the topic's partitions.
-
-        Raises:
-            ReadingError: the broker does not answer, or the topic does not exist.
+        Raises ReadingError: the broker does not answer, or the topic does not exist.
         """
         try:
             cluster = metadata(self._consumer, self.topic, REQUEST_TIMEOUT_S)
@@ -124,10 +122,8 @@ class TopicReader:
 
     def batch(self, timeout_s: float = POLL_S) -> list[Message]:
         """The next records of all assigned partitions, each partition's in order; may be empty.
-
-        Raises:
-            ReadingError: this user may not read them (any more), the client has ended, or a batch
-                cannot be unpacked.
+        Raises ReadingError: this user may not read them (any more), the client has ended, or a
+        batch cannot be unpacked.
         """
         records: list[Message] = []
         positions = self.positions
@@ -153,9 +149,7 @@ class TopicReader:
 
         A batch may hold records past an end (they were appended meanwhile); the caller sorts
         them out if it minds.
-
-        Raises:
-            ReadingError: nothing comes for STALL_S_MAX seconds.
+        Raises ReadingError: nothing comes for STALL_S_MAX seconds.
         """
         last = time.monotonic()
         while any(self.positions[number] < end for number, end in ends.items()):
@@ -175,9 +169,7 @@ class TopicReader:
         """The last records of the topic, each partition's in order, up to its end as it is now.
 
         ``records``: how many of each partition, at the most; gaps count.
-
-        Raises:
-            ReadingError: as `partitions` and `until`.
+        Raises ReadingError: as `partitions` and `until`.
         """
         spans = self.spans()
         self.assign({number: max(low, high - records) for number, (low, high) in spans.items()})
@@ -216,9 +208,7 @@ class TopicReader:
         """All records of the topic up to its ends as they are now, each partition's in order.
 
         What is appended meanwhile may be among them; with `follow`, it all is, for ever.
-
-        Raises:
-            ReadingError: as `partitions` and `until`.
+        Raises ReadingError: as `partitions` and `until`.
         """
         spans = self.spans()
         self.assign({number: span.low for number, span in spans.items()})

@@ -46,9 +46,7 @@ def add_partition(consumer: Any, topic: str, number: int, at: int) -> None:
 
 def assign_ends(consumer: Any, topics: Iterable[str], timeout_s: float) -> None:
     """Have a consumer read all partitions of some topics, each from its present end on.
-
-    Raises:
-        KafkaException: no answer within `timeout_s` seconds, or there is no such topic.
+    Raises KafkaException: no answer within `timeout_s` seconds, or there is no such topic.
     """
     consumer.assign(
         [
@@ -94,9 +92,7 @@ def at_end(message: Any) -> bool:
 
 def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
     """Return, for each partition, its first offset and the one after its last record.
-
-    Raises:
-        KafkaUnavailableError: Kafka does not answer or has no such topic.
+    Raises KafkaUnavailableError: Kafka does not answer or has no such topic.
     """
     try:
         return _spans(consumer, topic, REQUEST_S)
@@ -119,9 +115,7 @@ def _spans(consumer: Any, topic: str, timeout_s: float) -> dict[int, tuple[int, 
 
 def offsets_at(consumer: Any, topic: str, ts_ms: int) -> dict[int, int]:
     """Return, for each partition, the first offset that was appended at a time or after it.
-
-    Raises:
-        KafkaUnavailableError: Kafka does not answer or has no such topic.
+    Raises KafkaUnavailableError: Kafka does not answer or has no such topic.
     """
     known = spans(consumer, topic)
     asked = [TopicPartition(topic, number, max(0, ts_ms)) for number in known]
@@ -187,9 +181,7 @@ class TopicEnds:
         """Return the ends of these partitions of a topic; of all, if none are given.
 
         One without a leader is waited for.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not answer or refuses, or a leader does not come.
+        Raises KafkaUnavailableError: Kafka does not answer or refuses, or a leader does not come.
         """
         until_s = time.monotonic() + REQUEST_S
         while (found := self._ask(topic, known)) is None:
@@ -264,9 +256,7 @@ class NextRecords:
 
     def find(self, offsets: Mapping[int, int]) -> dict[int, NextRecord]:
         """Return the first record at or after each offset; waits for Kafka, for a bounded time.
-
-        Raises:
-            KafkaUnavailableError: Kafka does not answer.
+        Raises KafkaUnavailableError: Kafka does not answer.
         """
         with self._lock:
             try:

@@ -87,9 +87,7 @@ class ResultReader:
 
     def wait_at(self, partition: int, offset: int, timeout_s: float = _TIMEOUT_S) -> Result:
         """Wait for the result of the record at this position in the log.
-
-        Raises:
-            ResultTimeoutError: none came within `timeout_s` seconds, or the reader was closed.
+        Raises ResultTimeoutError: none came within `timeout_s` seconds, or the reader was closed.
         """
         position = (partition, offset)
         with self._came:

@@ -198,9 +198,7 @@ def commands(bootstrap: str, database: str, role: str, principal: str) -> list[s
 
 def apply(client_config: Mapping[str, str], database: str, role: str, principal: str) -> int:
     """AccessGrant a role to a principal ("User:alice"); return how many operations. Repeatable.
-
-    Raises:
-        TopicsError: the cluster refuses, has no authorizer, or does not answer.
+    Raises TopicsError: the cluster refuses, has no authorizer, or does not answer.
     """
     bindings = {_binding(grant, principal): _said(grant) for grant in grants(database, role)}
     admin = administrator(client_config)

@@ -142,9 +142,7 @@ class SharedTopics:
 
     def say(self, message: Message) -> None:
         """Append a message; it is given up after five seconds.
-
-        Raises:
-            SharedTopicsError: it cannot be sent now.
+        Raises SharedTopicsError: it cannot be sent now.
         """
         self._append(self._names.control, encode_message(message))
         self._producer.poll(0)

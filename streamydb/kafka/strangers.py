@@ -47,9 +47,7 @@ class ChangeRecords(Strangers):
         self, partition: int | None, offset: int | None, value: bytes | None
     ) -> Change | Resolved | None:
         """Decode a record; None: it is a tombstone, or a stranger's.
-
-        Raises:
-            RecordError: it is one that this release cannot read; the message names its position.
+        Raises RecordError: it is one that this release cannot read; the message names its position.
         """
         if value is None:
             return None

@@ -28,9 +28,7 @@ class StreamOrder:
 
     def take(self, key: bytes | None, value: bytes | None) -> Emitted | None:
         """The record, if it is one of the stream and new.
-
-        Raises:
-            RecordError: it is not a record of a stream.
+        Raises RecordError: it is not a record of a stream.
         """
         if key != self._stream:
             return None

@@ -183,9 +183,7 @@ def choose(
     """Return what was asked for; for the rest what the log has; for a new log the best there is.
 
     That is three copies, two of which must have a record, from three brokers on; one on fewer.
-
-    Raises:
-        TopicsError: more copies must have a record than there are.
+    Raises TopicsError: more copies must have a record than there are.
     """
     copies = replication
     if copies is None:
@@ -209,9 +207,7 @@ def copies_for(
     client_config: Mapping[str, str], database: str, replication: int | None, min_insync: int | None
 ) -> Copies:
     """Choose the copies of a database on this cluster; None: it was not asked for.
-
-    Raises:
-        TopicsError: Kafka does not answer, or the two contradict each other.
+    Raises TopicsError: Kafka does not answer, or the two contradict each other.
     """
     admin = administrator(client_config)
     name = TopicNames(database).transactions

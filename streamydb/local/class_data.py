@@ -47,9 +47,7 @@ made before do not fit.
 def archive(configuration: str, jars: Iterable[Path]) -> Path:
     """Return the path of the archive of a configuration of `ivy.xml`, for the Java in use and these
     jars.
-
-    Raises:
-        JavaError: no usable Java.
+    Raises JavaError: no usable Java.
     """
     java_in_use = find_java()
     java = java_in_use.path.resolve()

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 def serve(registry: CollectorRegistry, settings: Settings) -> Callable[[], None]:
     """Serve metrics if the settings name a port; return what ends that.
-
-    Raises:
-        ConfigurationError: the port is taken, or there is no such address.
+    Raises ConfigurationError: the port is taken, or there is no such address.
     """
     host, port = settings.metrics_host, settings.metrics_port
     if port is None:

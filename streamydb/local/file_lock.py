@@ -157,9 +157,7 @@ def scratch_folder(base: Path | None = None) -> Path:
     """Make a folder that is this process's own, and is removed when it ends.
 
     ``base``: where; by default the folder for temporary files.
-
-    Raises:
-        OSError: it cannot be made.
+    Raises OSError: it cannot be made.
     """
     folder, handle = _made(base, _PREFIX, _PRIVATE)
     _HELD.append(handle)

@@ -156,9 +156,7 @@ class DatabaseFolder:
 
     def record(self) -> DatabaseRecord | None:
         """Return how the database was created, if that was done from this home.
-
-        Raises:
-            ConfigurationError: a newer release wrote it.
+        Raises ConfigurationError: a newer release wrote it.
         """
         try:
             data = self._record_file.read_bytes()

@@ -54,9 +54,7 @@ def parse_version(output: str) -> int | None:
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
     """Return the Java of `JAVA_HOME`, or else the one on `PATH`.
-
-    Raises:
-        JavaError: there is none, it does not start, or it is older than `JAVA_VERSION_MIN`.
+    Raises JavaError: there is none, it does not start, or it is older than `JAVA_VERSION_MIN`.
     """
     environ = os.environ if environ is None else environ
     home = environ.get("JAVA_HOME", "")

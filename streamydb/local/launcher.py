@@ -68,9 +68,7 @@ def shorten(log: Path, bytes_max: int = LOG_BYTES_MAX) -> None:
     """Copy the log of this process to `x.log.1` and empty it, if it is too long.
 
     Whoever writes to it goes on, since all append. What is written between the two steps is lost.
-
-    Raises:
-        OSError: it cannot be copied.
+    Raises OSError: it cannot be copied.
     """
     output = os.fstat(_STANDARD_OUTPUT)
     if output.st_size <= bytes_max or not os.path.samestat(output, log.stat()):
@@ -209,9 +207,7 @@ class LocalProcess:
 
     def wait_until(self, ready: Callable[[], bool], timeout_s: float) -> None:
         """Wait until the process is ready.
-
-        Raises:
-            ProcessError: it ended, or the time is up; with the end of its log.
+        Raises ProcessError: it ended, or the time is up; with the end of its log.
         """
         in_time = wait_until(lambda: not self.alive or ready(), timeout_s)
         if not self.alive:

@@ -181,9 +181,7 @@ def stop(
     """Stop the process of this name and what is left of its group; False if none was running.
 
     `note` is called while it is waited for. See `launcher.end`.
-
-    Raises:
-        ProcessError: it does not end.
+    Raises ProcessError: it does not end.
     """
     record = read(folder, name)
     if record is None:

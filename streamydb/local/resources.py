@@ -26,9 +26,7 @@ SHIPPED = (
 
 def shipped_file(name: str) -> Path:
     """Return the path of the file `name`.
-
-    Raises:
-        FileNotFoundError: it is neither in the package, nor beside it, nor in the installation.
+    Raises FileNotFoundError: it is neither in the package, nor beside it, nor in the installation.
     """
     room = Path(__file__).resolve().parent
     checkout = room.parents[1]
@@ -51,9 +49,7 @@ def shipped_file(name: str) -> Path:
 
 def spark_defaults() -> dict[str, str]:
     """Return the settings of `spark-defaults.conf`, for a session that no `spark-submit` starts.
-
-    Raises:
-        FileNotFoundError: as `shipped_file`.
+    Raises FileNotFoundError: as `shipped_file`.
     """
     text = shipped_file("spark-defaults.conf").read_text(encoding="utf-8")
     lines = (line.strip() for line in text.splitlines())

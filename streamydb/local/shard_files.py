@@ -20,14 +20,15 @@ from functools import cache, partial
 from itertools import islice, takewhile
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import lmdb
-import numpy as np
-import numpy.typing as npt
 
 from streamydb.frames.blobs import KeyScan, Position, end_name, ends_at, first_name, size_of
-from streamydb.frames.program import ENTRY
+from streamydb.frames.segments import PAGE_BYTES
+from streamydb.local import segment_files
+from streamydb.local.memory import memory_bytes
+from streamydb.local.segment_files import SegmentLostError, Segments, Settling, segments_of
 
 _IN_USE: Final = "in-use"
 """A file in the folder of an incarnation, locked by the pipeline that runs."""
@@ -35,8 +36,34 @@ _IN_USE: Final = "in-use"
 _MAP_BYTES = 1 << 38
 _POSITION = b"position"
 _BASE = b"base"
+_SEGMENTS: Final = b"segments"
+_SETTLED: Final = b"settled"
+"""Up to which key values have settled in the current round (`segment_files`)."""
+
+_MARK: Final = "+segments-1"
+"""Behind the position of a file that has segments, with the version of their form. A release that
+does not know it, finds a position that it cannot trust, and makes the file anew.
+"""
+
+_RECENT_PAGES_MAX: Final = 65_536
+"""Pages of LMDB (256 MiB) that hold small values; what is older settles. More of them are copied by
+each plan, and fewer make each settling rewrite more of the segments.
+"""
+
+_WHOLE_SHARE: Final = 32
+"""Nothing settles while all pages together have less than such a part of the memory: then the disk
+has nothing to do, and settling would only take processor time.
+"""
+
+_SNAPSHOT_ATTEMPTS: Final = 3
+_SETTLED_MIN: Final = 4_096
+_SETTLED_TIMES: Final = 2
+"""An apply settles so many times the keys that it writes, so that it gains on them."""
+
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _Open = tuple[lmdb.Environment, Any, Any, Any]
+_Items = tuple[list[tuple[bytes, bytes]], list[bytes], Sequence[bytes]]
+_Found = TypeVar("_Found")
 _SLOW_S: Final = 1e-5
 """Loading a key from memory takes a tenth of this, and waiting for the disk several times this."""
 
@@ -63,12 +90,15 @@ def shard_folder(root: Path, database: str, incarnation: str, shard: int) -> Pat
 
 
 class LmdbValues:
-    """A shard's values in an LMDB file (`streamydb.key_processor.value_store.ValueStore`)."""
+    """A shard's values in an LMDB file (`streamydb.key_processor.value_store.ValueStore`), and the
+    older ones in [segments](segment_files.py) beside it.
+    """
 
     alone = False
 
     def __init__(self, folder: Path) -> None:
         self._env, self._values, self._about, self._ends = _environment(folder)
+        self._folder = folder / _SEGMENTS.decode()
         self._slow = False
 
     @staticmethod
@@ -76,6 +106,7 @@ class LmdbValues:
         """Close the file in ``folder`` if this process has it open;
         it is opened again when asked.
         """
+        segment_files.forget(folder / _SEGMENTS.decode())
         known = _ENVIRONMENTS.pop(str(folder / "values"), None)
         if known is not None:
             known[1][0].close()
@@ -91,47 +122,78 @@ class LmdbValues:
         A file that is larger than the memory for it makes most keys wait for the disk. Then the
         next ones are loaded by several threads, whose waits overlap.
         """
-        begun = perf_counter()
-        values = self._load_together(at, keys) if self._slow else self._load(at, keys)
-        self._slow = perf_counter() - begun > _SLOW_S * max(len(keys), _THREADS)
-        return values
+        if self._slow:
+            recent = self._recent_together(at, keys)
+            if recent is None:
+                return None
+            return self._read(at, lambda _, segments: segments.filled(keys, recent))
+        return self._read(at, lambda txn, segments: segments.filled(keys, self._get(txn, keys)))
 
-    def _load_together(self, at: Position, keys: Sequence[bytes]) -> list[bytes | None] | None:
+    def _get(self, txn: lmdb.Transaction, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Load what LMDB has of keys, one by one, and note whether that was slow."""
+        begun = perf_counter()
+        recent: list[Any] = list(map(txn.get, keys))
+        self._slow = perf_counter() - begun > _SLOW_S * max(len(keys), _THREADS)
+        return recent
+
+    def _recent_together(self, at: Position, keys: Sequence[bytes]) -> list[bytes | None] | None:
+        """Load what LMDB has of keys in several threads: it lets others run while it waits."""
+        begun = perf_counter()
         each = max(1, -(-len(keys) // _THREADS))
         parts = [keys[start : start + each] for start in range(0, len(keys), each)]
         whole: list[bytes | None] = []
-        for values in _threads().map(partial(self._load, at), parts or [keys]):
+        for values in _threads().map(partial(self._recent, at), parts or [keys]):
             if values is None:
                 return None
             whole += values
+        self._slow = perf_counter() - begun > _SLOW_S * max(len(keys), _THREADS)
         return whole
 
-    def _load(self, at: Position, keys: Sequence[bytes]) -> list[bytes | None] | None:
-        """Load keys one by one; LMDB lets other threads run while it waits for the disk."""
+    def _recent(self, at: Position, keys: Sequence[bytes]) -> list[bytes | None] | None:
         with self._env.begin(self._values) as txn:
-            if self._position(txn) != at:
-                return None
-            get = txn.get
-            return [get(key) for key in keys]
+            return list(map(txn.get, keys)) if self._position(txn) == at else None
 
     def sizes(self, at: Position, keys: Sequence[bytes]) -> list[int] | None:
         """Return how many bytes each encoded value has, -1 where absent; None when not ``at``.
 
-        No value is copied.
+        No value of LMDB is copied.
         """
-        with self._env.begin(self._values, buffers=True) as txn:
-            if self._position(txn) != at:
-                return None
-            values = map(txn.get, keys)
-            return [-1 if value is None else size_of(value) for value in values]
+
+        def sizes(txn: lmdb.Transaction, segments: Segments) -> list[int]:
+            found = segments.filled(keys, list(map(txn.get, keys)))
+            return [-1 if value is None else size_of(value) for value in found]
+
+        return self._read(at, sizes, buffers=True)
 
     def scan(self, at: Position, wanted: KeyScan) -> list[tuple[bytes, bytes]] | None:
         """The keys in a range with their encoded values; None when the file is not ``at``."""
-        with self._env.begin(self._values, buffers=True) as txn:
-            if self._position(txn) != at:
-                return None
+
+        def scanned(txn: lmdb.Transaction, segments: Segments) -> list[tuple[bytes, bytes]]:
             with txn.cursor() as cursor:
-                return wanted.taken(cursor) if cursor.set_range(wanted.start) else []
+                newer = cursor if cursor.set_range(wanted.start) else ()
+                return wanted.taken(segments.over(newer, wanted.start))
+
+        return self._read(at, scanned, buffers=True)
+
+    def _read(
+        self,
+        at: Position,
+        what: Callable[[lmdb.Transaction, Segments], _Found],
+        *,
+        buffers: bool = False,
+    ) -> _Found | None:
+        """Return ``what`` is in the file; None when it is not ``at``, or has lost a segment."""
+        begin: Any = self._env.begin
+        while True:
+            with begin(self._values, buffers=buffers) as txn:
+                if self._position(txn) != at:
+                    return None
+                segments = self._segments(txn)
+                try:
+                    return what(txn, segments)
+                except SegmentLostError as error:
+                    lost = error
+            self._lost(lost)
 
     def due(self, at: Position, until_ms: int, after: bytes, keys_max: int) -> list[bytes] | None:
         """Return the first names of what ends by ``until_ms``; None when not ``at``."""
@@ -152,32 +214,80 @@ class LmdbValues:
         deletes: list[bytes],
         ends: Sequence[bytes] = (),
     ) -> bool:
-        """Apply writes and move to ``reached``, or False: the file was not at ``expected``."""
+        """Apply writes and move to ``reached``, or False: the file was not at ``expected``, or has
+        lost a segment.
+        """
+        try:
+            if not self._applied(expected, reached, (puts, deletes, ends)):
+                return False
+            self._settle(reached, len(puts) + len(deletes))
+        except SegmentLostError as lost:
+            self._lost(lost)
+            return self.position() == reached
+        return True
+
+    def _applied(self, expected: Position, reached: Position, items: _Items) -> bool:
+        """Apply writes in one transaction."""
+        puts, deletes, ends = items
         with self._env.begin(self._values, write=True) as txn:
             if self._position(txn) != expected:
                 return False
+            segments = self._segments(txn)
             if txn.stat(self._ends)["entries"]:
-                for key in [*(key for key, _ in puts), *deletes]:
-                    item = txn.get(key)
-                    if item is not None and ends_at(item) is not None:
-                        txn.delete(end_name(key, item), db=self._ends)
+                self._forget_ends(txn, segments, [*(key for key, _ in puts), *deletes])
             if ends:
                 txn.cursor(self._ends).putmulti([(name, b"") for name in ends])
             txn.cursor().putmulti(puts)
-            for key in deletes:
-                txn.delete(key)
-            self._move(txn, reached)
+            for key, older in zip(deletes, segments.find(deletes), strict=True):
+                if older is None:
+                    txn.delete(key)
+                else:
+                    txn.put(key, b"")
+            self._move(txn, reached, segments=len(segments) > 0)
         return True
+
+    def _settle(self, at: Position, written: int) -> None:
+        """Move older values into segments if LMDB has many; all values stay what they are."""
+        with self._env.begin(self._values) as txn:
+            pages = txn.stat(self._values)["leaf_pages"]
+            if pages <= _RECENT_PAGES_MAX:
+                return
+            whole = not len(self._segments(txn))
+        if whole and pages * PAGE_BYTES * _WHOLE_SHARE <= memory_bytes():
+            return
+        most = max(_SETTLED_MIN, _SETTLED_TIMES * written)
+        with self._env.begin(self._values, write=True) as txn:
+            if self._position(txn) != at:
+                return
+            settling = Settling(self._folder, txn, self._values, self._segments(txn))
+            after = txn.get(_SETTLED, b"", db=self._about)
+            txn.put(_SETTLED, settling.run(after, _RECENT_PAGES_MAX, most), db=self._about)
+            txn.put(_SEGMENTS, settling.raw, db=self._about)
+            self._move(txn, at, segments=True)
+        settling.finish()
 
     def clear(self, expected: Position, reached: Position) -> bool:
         """Remove everything and move to ``reached``, or False: it was not at ``expected``."""
         with self._env.begin(write=True) as txn:
             if self._position(txn) != expected:
                 return False
-            txn.drop(self._values, delete=False)
-            txn.drop(self._ends, delete=False)
-            self._move(txn, reached)
+            self._drop(txn, reached)
         return True
+
+    def _drop(self, txn: lmdb.Transaction, reached: Position) -> None:
+        """Remove everything. Who dies before the transaction is committed has lost the segments."""
+        segment_files.remove(self._folder)
+        txn.drop(self._values, delete=False)
+        txn.drop(self._ends, delete=False)
+        self._move(txn, reached, segments=False)
+
+    def _lost(self, lost: SegmentLostError) -> None:
+        """Begin anew without values, because some are lost; unless another worker has replaced the
+        segments that named the lost one.
+        """
+        with self._env.begin(write=True) as txn:
+            if self._segments(txn).raw == lost.raw:
+                self._drop(txn, (0, ""))
 
     def describe(self, at: Position, base: bytes) -> bool:
         """Keep the base that the values are, or False: the file is not ``at``.
@@ -196,11 +306,22 @@ class LmdbValues:
             base = txn.get(_BASE, db=self._about)
             return None if base is None else bytes(base)
 
+    def _forget_ends(self, txn: lmdb.Transaction, segments: Segments, keys: list[bytes]) -> None:
+        """Take the names of keys that are written out of the index."""
+        found = segments.filled(keys, list(map(txn.get, keys)))
+        for key, item in zip(keys, found, strict=True):
+            if item is not None and ends_at(item) is not None:
+                txn.delete(end_name(key, item), db=self._ends)
+
+    def _segments(self, txn: lmdb.Transaction) -> Segments:
+        return _segments_in(txn, self._about, self._folder)
+
     def _position(self, txn: lmdb.Transaction) -> Position:
         return _position_in(txn, self._about)
 
-    def _move(self, txn: lmdb.Transaction, position: Position) -> None:
-        txn.put(_POSITION, f"{position[0]} {position[1]}".encode(), db=self._about)
+    def _move(self, txn: lmdb.Transaction, position: Position, *, segments: bool) -> None:
+        mark = _MARK if segments else ""
+        txn.put(_POSITION, f"{position[0]} {position[1]}{mark}".encode(), db=self._about)
 
 
 class LmdbSnapshot:
@@ -211,13 +332,30 @@ class LmdbSnapshot:
     """
 
     def __init__(self, folder: Path) -> None:
+        """Open the file in ``folder``, which is there.
+
+        Raises:
+            SegmentLostError: a segment is not there (any more).
+        """
         env, self._values, self._about, self._ends = _environment(folder)
         self._txn = env.begin(self._values)
+        try:
+            self._segments = _segments_in(self._txn, self._about, folder / _SEGMENTS.decode())
+            self._segments.open_all()
+        except SegmentLostError:
+            self._txn.abort()
+            raise
 
     @classmethod
     def of(cls, folder: Path) -> LmdbSnapshot | None:
-        """Return the values in ``folder``; None if there is no file."""
-        return cls(folder) if (folder / "values" / "data.mdb").exists() else None
+        """Return the values in ``folder``; None if there is no file, or not all of it now.
+
+        The shard may replace segments while they are opened; the next attempt has its new ones.
+        """
+        for _ in range(_SNAPSHOT_ATTEMPTS):
+            with suppress(SegmentLostError):
+                return cls(folder) if (folder / "values" / "data.mdb").exists() else None
+        return None
 
     def close(self) -> None:
         self._txn.abort()
@@ -232,14 +370,13 @@ class LmdbSnapshot:
         return None if base is None else bytes(base)
 
     def load(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        get = self._txn.get
-        return [get(key) for key in keys]
+        return self._segments.filled(keys, list(map(self._txn.get, keys)))
 
     def items(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys from ``start`` on with their encoded values, in order."""
         with self._txn.cursor() as cursor:
-            if cursor.set_range(start):
-                yield from cursor
+            newer = cursor if cursor.set_range(start) else ()
+            yield from self._segments.over(newer, start)
 
     def ends(self, after: bytes) -> Iterator[bytes]:
         """Yield the names behind ``after`` of what ends, in order (`frames.blobs.end_name`)."""
@@ -248,13 +385,13 @@ class LmdbSnapshot:
                 yield from cursor.iternext(keys=True, values=False)
 
 
-def mapped_tables(folder: Path, names: Sequence[str]) -> list[npt.NDArray[Any]] | None:
-    """Map tables of ids of a shard to be read beside it; None if one is not there (any more)."""
-    try:
-        paths = [folder / "ids" / f"{name}.table" for name in names]
-        return [np.asarray(np.memmap(path, ENTRY, "r")) for path in paths]
-    except FileNotFoundError:
-        return None
+def _segments_in(txn: lmdb.Transaction, about: Any, folder: Path) -> Segments:
+    """Return the segments that a transaction names.
+
+    A list without a mark was left by a release that has made the file anew.
+    """
+    marked = bytes(txn.get(_POSITION, b"", db=about)).endswith(_MARK.encode())
+    return segments_of(folder, bytes(txn.get(_SEGMENTS, b"", db=about)) if marked else b"")
 
 
 def _position_in(txn: lmdb.Transaction, about: Any) -> Position:
@@ -262,7 +399,7 @@ def _position_in(txn: lmdb.Transaction, about: Any) -> Position:
     data = txn.get(_POSITION, db=about)
     if data is None:
         return 0, ""
-    applied, digest = bytes(data).decode().split(" ")
+    applied, digest = bytes(data).decode().removesuffix(_MARK).split(" ")
     return int(applied), digest
 
 
@@ -289,93 +426,6 @@ def _environment(folder: Path) -> _Open:
     opened = env, env.open_db(b"values"), env.open_db(b"about"), env.open_db(b"ends")
     _ENVIRONMENTS[name] = (data.stat().st_ino, opened)
     return opened
-
-
-class FileIdTables:
-    """Tables of ids as memory-mapped files (`streamydb.key_processor.id_rows.IdTables`).
-
-    They are changed in place, so they belong to one worker at a time: whoever comes while another
-    one has them makes its own in memory, from the state. Nobody waits: the other one may be the
-    worker of a batch that was given up, and may never end. A process keeps its mappings from batch
-    to batch: a new one would fault every page in again.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / "ids"
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._own: dict[str, npt.NDArray[Any]] | None = None
-        self._lock = (self._folder / "lock").open("wb")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._own = {}
-
-    @property
-    def shared(self) -> bool:
-        """True if these are the tables in the folder."""
-        return self._own is None
-
-    def close(self) -> None:
-        """Leave the tables to the next worker; this one must not touch them any more."""
-        self._lock.close()
-        self._own = {}
-
-    def get(self, name: str) -> npt.NDArray[Any] | None:
-        if self._own is not None:
-            return self._own.get(name)
-        path = self._path(name)
-        try:
-            inode = path.stat().st_ino
-        except FileNotFoundError:
-            _MAPPED.pop(path, None)
-            return None
-        known = _MAPPED.get(path)
-        if known is None or known[0] != inode:
-            known = _MAPPED[path] = (inode, np.asarray(np.memmap(path, ENTRY, "r+")))
-        return known[1]
-
-    def create(
-        self, name: str, capacity: int, fill: Callable[[npt.NDArray[Any]], None]
-    ) -> npt.NDArray[Any]:
-        """A new table of ``capacity`` + 1 rows, zeroed and then filled, in place of an old one."""
-        if self._own is not None:
-            table = self._own[name] = np.zeros(capacity + 1, ENTRY)
-            fill(table)
-            return table
-        path = self._path(name)
-        fresh = path.with_suffix(".new")
-        with fresh.open("wb") as file:
-            file.truncate((capacity + 1) * ENTRY.itemsize)
-        table = np.asarray(np.memmap(fresh, ENTRY, "r+"))
-        fill(table)
-        fresh.replace(path)
-        _MAPPED[path] = (path.stat().st_ino, table)
-        return table
-
-    def names(self) -> list[str]:
-        """The tables that there are; mappings of others are given up."""
-        if self._own is not None:
-            return [*self._own]
-        there = set(self._folder.glob("*.table"))
-        for path in [p for p in _MAPPED if p.parent == self._folder and p not in there]:
-            del _MAPPED[path]
-        return [path.stem for path in there]
-
-    def drop(self, name: str) -> None:
-        if self._own is not None:
-            self._own.pop(name, None)
-            return
-        path = self._path(name)
-        _MAPPED.pop(path, None)
-        with suppress(FileNotFoundError):
-            path.unlink()
-
-    def _path(self, name: str) -> Path:
-        return self._folder / f"{name}.table"
-
-
-_MAPPED: dict[Path, tuple[int, npt.NDArray[Any]]] = {}
-"""Mapped tables of this process by path, with the inode."""
 
 
 @contextmanager

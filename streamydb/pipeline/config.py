@@ -90,7 +90,6 @@ SMALL_JAVA: Final = (
     "-XX:+UseSerialGC -XX:InitialHeapSize=96m -XX:MinHeapSize=32m -XX:NewSize=16m "
     "-XX:MaxNewSize=16m -XX:MinHeapFreeRatio=5 -XX:MaxHeapFreeRatio=10 -XX:-ShrinkHeapInSteps "
     "-XX:MetaspaceSize=96m -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=64m "
-    "-XX:CompileThresholdScaling=3 -XX:-UsePerfData "
-    "-Dio.netty.allocator.numDirectArenas=1"
+    "-XX:-UsePerfData -Dio.netty.allocator.numDirectArenas=1"
 )
 """Options of Spark's JVM, instead of those in spark-defaults.conf."""

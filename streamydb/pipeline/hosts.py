@@ -35,8 +35,9 @@ from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.locking.core import SingleShard
 from streamydb.key_processor.process_cache import ProcessCache
 from streamydb.key_processor.state import ShardOutput
+from streamydb.local.id_files import FileIdTables
 from streamydb.local.own_process import trim_when_idle
-from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
+from streamydb.local.shard_files import LmdbValues, shard_folder
 from streamydb.parser.core import Routed, parse_feedback, parse_transactions
 from streamydb.pipeline.arrow_batches import (
     arrow_records,

@@ -10,7 +10,17 @@ import numpy as np
 
 from streamydb.frames.plans import Life
 from streamydb.frames.readers import TO_EXECUTOR, TO_SHARD
+from streamydb.frames.segments import (
+    Entries,
+    fences_of,
+    found_in,
+    merged,
+    packed,
+    pages_of,
+    unpacked,
+)
 from streamydb.frames.shards import ShardConfig
+from streamydb.frames.table import Ragged
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.parser.core import parse_feedback, parse_transactions
@@ -40,6 +50,16 @@ def warm_up() -> None:
         feedback: list[bytes] = []
         for step in range(3):
             feedback = _step(config, stores, feedback, step)
+    _settle()
+
+
+def _settle() -> None:
+    """Run a value through the kernels of segments; what they read of a file cannot be written."""
+    one = Entries(Ragged.of([b"x"]), Ragged.of([b"an item"]))
+    pages, starts = packed(merged(one, one))
+    data, fences = np.frombuffer(pages.tobytes(), np.uint8), fences_of(one, starts)
+    found_in(data, pages_of(fences, one.keys), one.keys)
+    merged(unpacked(data, 0, 1), one)
 
 
 def _step(

@@ -186,9 +186,7 @@ def keys_of(
     """The keys of a call, reserved ones included; None without a key function.
 
     A procedure that nests others and has no key function touches what they touch.
-
-    Raises:
-        ValueError: a key function fails, or gives something else.
+    Raises ValueError: a key function fails, or gives something else.
     """
     graph = module.graph
     asked = [name]

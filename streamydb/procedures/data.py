@@ -25,9 +25,7 @@ value_of = msgspec.json.Decoder().decode
 
 def canonical_of(machine: Machine, value: Any) -> bytes:
     """Canonical bytes of a value that a procedure gives, charged.
-
-    Raises:
-        TypeError, OverflowError: it is no value.
+    Raises TypeError, OverflowError: it is no value.
     """
     kind = type(value)
     if kind is int and INTEGER_MIN <= value <= INTEGER_MAX:

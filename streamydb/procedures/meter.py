@@ -162,9 +162,7 @@ class Meter:
 
     def walk(self, value: Any, depth: int = 0) -> Any:
         """The value, after charging for all that is in it, however often it is in it.
-
-        Raises:
-            TypeError: something in it is no data: a function, a generator, an object of ours.
+        Raises TypeError: something in it is no data: a function, a generator, an object of ours.
         """
         kind = type(value)
         if kind in _ATOMS:

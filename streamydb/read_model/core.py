@@ -146,9 +146,7 @@ def plan(
     ``records``: each partition's in order; those before its position are left out. ``ends``:
     partitions that were read to an end, which may lie behind control records. ``progress``: how far
     the topic was read before; not changed.
-
-    Raises:
-        RecordError: a record of ours is not what this topic holds.
+    Raises RecordError: a record of ours is not what this topic holds.
     """
     batch = StoreBatch(progress.copy())
     if records:

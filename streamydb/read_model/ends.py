@@ -52,9 +52,7 @@ class Ends:
         """Return the earliest end (ms) of the keys that exist at a seq; None: no key ends.
 
         ``pause``: called before each step; it fails when the store is closed.
-
-        Raises:
-            DamagedError: a part cannot be read.
+        Raises DamagedError: a part cannot be read.
         """
         with self._lock:
             places = {part: place for place, part in enumerate(parts.ids.tolist())}

@@ -212,9 +212,7 @@ class Environment:
 
     def parts(self, txn: lmdb.Transaction[memoryview], numbers: list[int]) -> list[tuple[int, int]]:
         """Address and length of stored parts, which stay there while the transaction is open.
-
-        Raises:
-            StoreFailedError: one of them is missing.
+        Raises StoreFailedError: one of them is missing.
         """
         places_by_number = self.mapped
         for number in numbers:

@@ -85,9 +85,7 @@ class Follower:
 
     def run(self, stop: threading.Event) -> None:
         """Follow until ``stop`` is set; close what was opened. Waits for Kafka when it is away.
-
-        Raises:
-            StreamyError: as `step`, but for what passes.
+        Raises StreamyError: as `step`, but for what passes.
         """
         retry = KafkaRetry(stop.wait, addresses=self._addresses)
         try:
@@ -210,9 +208,7 @@ class Follower:
 
 def _recorded(settings: Settings) -> str | None:
     """The generation that is recorded beside a database's log; None: we may not read it.
-
-    Raises:
-        TopicsError: Kafka does not answer.
+    Raises TopicsError: Kafka does not answer.
     """
     connection = settings.client_config()
     try:

@@ -97,9 +97,7 @@ def drafted(folder: Path) -> Iterator[Path]:
     """A folder to make a read model in, which takes its place when the block ends well.
 
     What a process that was killed has left of one is removed before.
-
-    Raises:
-        ReadModelError: something is in ``folder`` already, or it cannot be written.
+    Raises ReadModelError: something is in ``folder`` already, or it cannot be written.
     """
     folder = folder.resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

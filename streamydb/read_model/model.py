@@ -124,9 +124,7 @@ class ReadModel:
 
         It is final once ``latest().ts_ms`` is later; until then more transactions may get such a
         timestamp.
-
-        Raises:
-            SnapshotGone: what was then has been collected.
+        Raises SnapshotGone: what was then has been collected.
         """
         with self.store.environment.reading() as txn:
             oldest, latest, last_ms = self.store.bounds(txn)

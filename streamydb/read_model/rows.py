@@ -62,9 +62,7 @@ class Row(NamedTuple):
 
 def key_bytes(key: str) -> bytes:
     """A user's key, or a bound of a scan, as UTF-8.
-
-    Raises:
-        ValueRejected: no key of a database can be like this.
+    Raises ValueRejected: no key of a database can be like this.
     """
     try:
         data = key.encode()

@@ -85,9 +85,7 @@ class Runs:
 
         ``horizon``: the oldest snapshot's seq. ``added_bytes``: what the commit adds. ``resolved``:
         the newest snapshot's seq.
-
-        Raises:
-            DamagedError: a part cannot be read.
+        Raises DamagedError: a part cannot be read.
         """
         few = len(self.runs) <= RUNS_MAX
         if few and not hurry and any((run["newest"] > resolved).any() for run in self.runs):

@@ -66,9 +66,7 @@ def _begin(
     settings: Settings, folder: Path, copy_from: Path | None, from_snapshot: str | None
 ) -> None:
     """Load a new read model with what it is to begin with, if that is of the present database.
-
-    Raises:
-        StreamyError: it is not; or it cannot be loaded.
+    Raises StreamyError: it is not; or it cannot be loaded.
     """
     topic_id = _topic_id(settings)
     if from_snapshot is not None:
@@ -86,9 +84,7 @@ def _begin(
 
 def _must_be_of(present: str, known: str, place: Path | str) -> None:
     """Refuse what was read from an earlier topic of the same name.
-
-    Raises:
-        StoreMismatchError: it was.
+    Raises StoreMismatchError: it was.
     """
     if known not in ("", present):
         raise StoreMismatchError(
@@ -100,9 +96,7 @@ def _must_be_of(present: str, known: str, place: Path | str) -> None:
 
 def _topic_id(settings: Settings) -> str | None:
     """Kafka's id of the changes; None if Kafka is away: then the follower finds out later.
-
-    Raises:
-        StreamyError: there are no changes to follow, so that no folder is made for them.
+    Raises StreamyError: there are no changes to follow, so that no folder is made for them.
     """
     if not listens(settings.bootstrap_servers):
         return None

@@ -251,9 +251,7 @@ class Snapshot:
 
         The first call looks at every row, a few parts at a time, so that other threads go on. Later
         ones look at what was written since.
-
-        Raises:
-            StoreFailedError: as `get`.
+        Raises StoreFailedError: as `get`.
         """
         try:
             return self._store.ends.first(self._parts, self.seq, self._id)

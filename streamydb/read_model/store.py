@@ -154,9 +154,7 @@ class Store:
 
     def shown(self, txn: lmdb.Transaction[memoryview]) -> StoreView:
         """The store as a read transaction sees it; found once for all that see the same.
-
-        Raises:
-            StoreFailedError: the file is damaged.
+        Raises StoreFailedError: the file is damaged.
         """
         found: StoreView | None = self.environment.shown
         if found is None or found.commit != txn.id():
@@ -289,9 +287,7 @@ class Store:
 
     def _listed(self, txn: lmdb.Transaction[memoryview]) -> list[Parts]:
         """The stored runs with the addresses of their parts.
-
-        Raises:
-            StoreFailedError: the list and the parts do not fit.
+        Raises StoreFailedError: the list and the parts do not fit.
         """
         parts = unpacked(bytes(txn.get(_PARTS, b"", db=self.tables.about)))
         addresses = self.environment.parts(txn, parts["id"].tolist())

@@ -23,7 +23,6 @@ from streamydb.client.awaiting.transports import AsyncTransport
 from streamydb.client.awaiting.views import AsyncAtomic, AsyncRecords, AsyncWatch
 from streamydb.client.blocking.client import Client
 from streamydb.client.blocking.http import HttpTransport
-from streamydb.client.blocking.transports import Transport
 from streamydb.client.connections import HttpOptions
 from streamydb.client.errors import OutcomeUnknownError
 from streamydb.client.portal import BlockingTransport, Portal
@@ -32,7 +31,7 @@ from streamydb.facade.app import create_app
 from streamydb.facade.auth import Tokens
 from streamydb.facade.direct import DirectTransport
 from streamydb.facade.settings import FacadeSettings
-from streamydb.testing.faults import Faults, FaultyAsyncTransport, FaultyTransport
+from streamydb.testing.faults import Faults, FaultyTransport
 from streamydb.testing.in_process import EventStream, InProcess
 from streamydb.testing.memory import MemoryDatabase
 from streamydb.testing.memory_feed import MemoryChanges
@@ -97,7 +96,7 @@ class MemoryHost:
         session: Session | None = None,
     ) -> Client:
         """Return a client for threads."""
-        transport: Transport
+        transport: AsyncTransport
         session = session or Session(options or Options(), self.faults.clock)
         if kind == "http":
             options_http = HttpOptions("http://127.0.0.1:8080", token)
@@ -124,7 +123,7 @@ class MemoryHost:
             transport = AsyncHttpTransport(options_http, network, session.history)
         else:
             transport = self._direct
-        faulty = FaultyAsyncTransport(transport, self.faults)
+        faulty = FaultyTransport(transport, self.faults)
         return AsyncClient(faulty, session, self.faults.pause_async)
 
 

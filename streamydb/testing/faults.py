@@ -9,7 +9,6 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from streamydb.client.awaiting.transports import AsyncStream, AsyncTransport
-from streamydb.client.blocking.transports import Stream, Transport
 from streamydb.client.errors import ConnectionLostError, NotConnectedError
 from streamydb.client.requests import Event, Open, Request
 
@@ -89,41 +88,7 @@ class _StreamCut:
 
 
 class FaultyTransport:
-    """A transport for threads with faults."""
-
-    def __init__(self, inner: Transport, faults: Faults) -> None:
-        self._inner = inner
-        self._faults = faults
-
-    def send(self, request: Request[Any]) -> Any:
-        self._faults.before(request)
-        try:
-            return self._inner.send(request)
-        finally:
-            self._faults.after()
-
-    def open(self, request: Open) -> Stream:
-        self._faults.before(request)
-        return _FaultyStream(self._inner.open(request), self._faults.cutting())
-
-    def close(self) -> None: ...
-
-
-class _FaultyStream:
-    def __init__(self, inner: Stream, cut: _StreamCut) -> None:
-        self._inner = inner
-        self._cut = cut
-
-    def receive(self) -> list[Event]:
-        self._cut.check()
-        return self._cut.pass_on(self._inner.receive())
-
-    def close(self) -> None:
-        self._inner.close()
-
-
-class FaultyAsyncTransport:
-    """A transport for coroutines with faults."""
+    """A transport with faults."""
 
     def __init__(self, inner: AsyncTransport, faults: Faults) -> None:
         self._inner = inner
@@ -138,12 +103,12 @@ class FaultyAsyncTransport:
 
     async def open(self, request: Open) -> AsyncStream:
         self._faults.before(request)
-        return _FaultyAsyncStream(await self._inner.open(request), self._faults.cutting())
+        return _FaultyStream(await self._inner.open(request), self._faults.cutting())
 
     async def close(self) -> None: ...
 
 
-class _FaultyAsyncStream:
+class _FaultyStream:
     def __init__(self, inner: AsyncStream, cut: _StreamCut) -> None:
         self._inner = inner
         self._cut = cut

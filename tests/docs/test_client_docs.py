@@ -36,7 +36,7 @@ def test_the_example_runs(example: str, monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(streamydb, "connect_async", connect_async, raising=False)
         exec(compile(example, "docs/client.md", "exec"), {})  # noqa: S102 - our own page
         assert host.database.log.records
-        assert all(client._lifetime.over for client in clients)
+        assert all(client._awaiting._lifetime.over for client in clients)
 
 
 def test_there_are_examples_and_every_named_class_exists() -> None:

@@ -31,7 +31,7 @@ PLAIN = frozenset(
     "index init integer interpreter invariant jit join json last limit list map memory "
     "merge name new next number numeric object open option order outbox own pair part plain "
     "position private process processor progress protocol queue read reader rule scan "
-    "scanner segment selection set single slice span stage store stream text time tree "
+    "scanner selection set single slice span stage store stream text time tree "
     "union update used weight window work writer written".split()
 )
 """Words that mean here what they mean everywhere."""

@@ -328,7 +328,9 @@ def hosted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
         many = mock.patch.object(
             conflicts, "LEAST_WEIGHT", dice.choice([1, conflicts.LEAST_WEIGHT])
         )
-        with parts, runs, few, slow, whole, many:
+        recent = mock.patch.object(shard_files, "_RECENT_PAGES_MAX", dice.choice([0, 32_768]))
+        share = mock.patch.object(shard_files, "_WHOLE_SHARE", 1 << 60)
+        with parts, runs, few, slow, whole, many, recent, share:
             return run.run_seed(seed, RECORDS, large=0.0)
 
     def would_wait(_: BlockExchange) -> None:

@@ -18,9 +18,7 @@ from streamydb.local.launcher import wait_until
 from streamydb.testing.database import Database, TestingError, wait_for
 from tests.support.bank import appending, transfers
 
-POISON = '''"""Loaded by every Python of the test: our own code fails on some transactions."""
-import sys
-sys.path.insert(0, {sources!r})
+POISON = """
 from streamydb import records
 from streamydb.txn_processor import interpreter
 
@@ -35,7 +33,7 @@ def decode(raw, *, sound=records.decode, **how):
     return sound(raw, **how)
 
 interpreter.execute, records.decode = execute, decode
-'''
+"""
 
 _WRITE = {"op": "append", "key": "log", "value": 1}
 POISONED = [
@@ -120,11 +118,17 @@ def fails(db: Database) -> str:
 
 
 @contextmanager
-def poisoned(folder: Path) -> Iterator[None]:
-    """Every Python that starts meanwhile fails where our own code may."""
+def changed(folder: Path, code: str) -> Iterator[None]:
+    """Run some code in every Python that starts meanwhile, before its own."""
     sources = Path(__file__).parents[2]
-    (folder / "sitecustomize.py").write_text(POISON.format(sources=str(sources)))
+    begin = f"import sys\nsys.path.insert(0, {str(sources)!r})\n"
+    (folder / "sitecustomize.py").write_text(begin + code)
     path = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(path))
         yield
+
+
+def poisoned(folder: Path) -> AbstractContextManager[None]:
+    """Every Python that starts meanwhile fails where our own code may."""
+    return changed(folder, POISON)

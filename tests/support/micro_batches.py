@@ -14,7 +14,8 @@ from streamydb.frames.readers import TO_SHARD
 from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs
-from streamydb.local.shard_files import FileIdTables, LmdbValues, shard_folder
+from streamydb.local.id_files import FileIdTables
+from streamydb.local.shard_files import LmdbValues, shard_folder
 from streamydb.parser.core import parse_feedback, parse_transactions
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import TransactionProcessor

@@ -80,9 +80,7 @@ def encode_manifest(manifest: SnapshotManifest) -> bytes:
 
 def decode_manifest(data: bytes, folder: str) -> SnapshotManifest:
     """The manifest in a file.
-
-    Raises:
-        SnapshotError: it is none, a damaged one, or of another format.
+    Raises SnapshotError: it is none, a damaged one, or of another format.
     """
     try:
         fields = msgspec.json.decode(data, type=dict[str, Any])
@@ -106,9 +104,7 @@ def _seal(fields: dict[str, Any]) -> str:
 
 def read_manifest(folder: Path | str) -> SnapshotManifest:
     """The manifest of the snapshot in a folder: a path, or a URI that pyarrow knows (s3, hdfs).
-
-    Raises:
-        SnapshotError: there is no snapshot.
+    Raises SnapshotError: there is no snapshot.
     """
     system, path = file_system(folder)
     try:

@@ -65,10 +65,8 @@ def restore(
     """Append the values of a snapshot to the log of a new database, or go on with it.
 
     ``database``: whose topics exist, and whose log has nothing else in it.
-
-    Raises:
-        SnapshotError: the folder is no snapshot or a damaged one; the log has other records; Kafka
-            did not take a record.
+    Raises SnapshotError: the folder is no snapshot or a damaged one; the log has other records;
+    Kafka did not take a record.
     """
     manifest = read_manifest(folder)
     numbers = _known(connection, database, manifest)

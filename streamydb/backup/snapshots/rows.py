@@ -36,9 +36,7 @@ def read_rows(folder: Path | str, manifest: SnapshotManifest) -> Iterator[list[S
     """The rows in the order of the keys, in batches.
 
     The digest is compared after the last batch: keep what was read only when this has ended.
-
-    Raises:
-        SnapshotError: a file is missing or damaged, or the rows are not those of the manifest.
+    Raises SnapshotError: a file is missing or damaged, or the rows are not those of the manifest.
     """
     digest = RowsDigest()
     last = b""

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from msgspec import UNSET, UnsetType
 
 from streamydb.client import core, reads
 from streamydb.client.attempts import run
-from streamydb.client.awaiting.transports import AsyncTransport, Perform, drive
+from streamydb.client.awaiting.transports import AsyncTransport, Perform
 from streamydb.client.awaiting.views import AsyncAtomic, AsyncRecords, AsyncView, AsyncWatch
 from streamydb.client.calls import Procedure, ProcedureCall, call
 from streamydb.client.errors import OutcomeUnknownError
@@ -28,7 +36,6 @@ from streamydb.client.session import Session
 from streamydb.client.statements import SqlResult, Statement, execute_sql, prepare_statements
 from streamydb.client.transactions import Committed, Prepared, ReadItem, as_list, prepare
 from streamydb.client.watch_core import After, FollowedStream, Watching, selection
-from streamydb.records.emission import Emitted
 from streamydb.records.ranges import Range
 from streamydb.records.table import Table
 
@@ -42,16 +49,18 @@ class AsyncClient:
         session: what it remembers; `session.seq` is the highest seq it has seen.
     """
 
+    lifetime: ClassVar[type[AsyncLifetime]] = AsyncLifetime
+
     def __init__(
         self,
         transport: AsyncTransport,
         session: Session,
-        sleep: Callable[[float], Awaitable[None]] | None = None,
+        sleep: Callable[[float], Any] | None = None,
     ) -> None:
         """Speak through `transport`; `sleep` stands in for real pauses."""
         self.session = session
         self._transport = transport
-        self._lifetime = AsyncLifetime("client", sleep=sleep)
+        self._lifetime = self.lifetime("client", sleep)
 
     async def __aenter__(self) -> Self:
         """Return the client itself."""
@@ -372,16 +381,14 @@ class AsyncClient:
 
         ``where``: a check, without its key, of the value after a change: `{"ge": 100}`;
         ``where_before``: of the value before it. ``since``: begin after this seq; by default now:
-        when the watch is entered with `async with`, or else when the first change is asked for.
+        when the watch is entered, or else when the first change is asked for.
         Raises InvalidParameterError: one of them makes no sense.
         """
         wanted = selection(prefix, start, end, where, where_before)
         watching = Watching(self.session, wanted, since)
         return AsyncWatch(self._perform, self._transport, watching, self._lifetime)
 
-    def stream(
-        self, name: str, *, after: After = None, end: bool = False
-    ) -> AsyncIterator[Emitted]:
+    def stream(self, name: str, *, after: After = None, end: bool = False) -> AsyncRecords:
         """Follow what procedures emit to a stream: in order, each record once; waits for more.
 
         ``name``: `module.stream`. ``after``: begin after this seq, or after a record's (seq,
@@ -391,14 +398,19 @@ class AsyncClient:
 
     async def _run(self, flow: Flow[_T], perform: Perform | None = None) -> _T:
         try:
-            return await drive(flow, perform or self._perform)
+            return await core.drive(flow, perform or self._perform)
         except OutcomeUnknownError as error:
             # Let the error ask later, and send again what was sent, if that is known here.
             # Statements of SQL are not: executed again, they might find their own work done.
             txn = Prepared(error.id, error.payload)
-            error.ask = lambda: self._ask(txn)
-            error.send_again = (lambda: self.send(txn)) if txn.payload else error.ask
+            error.ask = self.later(lambda: self._ask(txn))
+            error.send_again = self.later(lambda: self.send(txn)) if txn.payload else error.ask
             raise error from error.__cause__
+
+    @staticmethod
+    def later(call: Callable[[], Coroutine[Any, Any, Committed]]) -> Callable[[], Any]:
+        """Return a call as an error offers it."""
+        return call
 
     async def _perform(self, request: Request[Any]) -> Any:
         self._lifetime.check()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakSet, ref
 
 import httpx
@@ -28,8 +28,42 @@ from streamydb.client.requests import Event, Open, Request
 from streamydb.client.session import Generation
 
 
+class AsyncHttpStream:
+    """An event stream; see `AsyncStream`."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        self._answer = answer
+        self._chunks = self._bytes()
+        self._parser = EventParser()
+
+    async def receive(self) -> list[Event]:
+        """Wait for the next bytes; return the events that they complete."""
+        try:
+            chunk = await self._next()
+        except (httpx.RequestError, httpx.StreamError) as error:
+            raise connections.lost(error) from error
+        if chunk is None:
+            raise ConnectionLostError("The stream of changes has ended.")
+        return self._parser.feed(chunk)
+
+    async def close(self) -> None:
+        connections.wake(self._answer)
+        await self._end()
+
+    def _bytes(self) -> Any:
+        return self._answer.aiter_bytes()
+
+    async def _next(self) -> bytes | None:
+        return await anext(self._chunks, None)
+
+    async def _end(self) -> None:
+        await self._answer.aclose()
+
+
 class AsyncHttpTransport:
     """Performs requests over HTTP; see `AsyncTransport`."""
+
+    stream: ClassVar[type[AsyncHttpStream]] = AsyncHttpStream
 
     def __init__(
         self,
@@ -37,9 +71,12 @@ class AsyncHttpTransport:
         transport: httpx.AsyncBaseTransport | None = None,
         history: Generation | None = None,
     ) -> None:
-        self._history = Generation() if history is None else history
         arguments = options.arguments(network=transport is None)
-        self._client = httpx.AsyncClient(**arguments, transport=transport)
+        self._begin(httpx.AsyncClient(**arguments, transport=transport), history)
+
+    def _begin(self, client: Any, history: Generation | None) -> None:
+        self._history = Generation() if history is None else history
+        self._client = client
         self._streams: set[ref[AsyncHttpStream]] = set()
         self._tags = Tags()
         self._wires: WeakSet[Any] = WeakSet()
@@ -47,7 +84,7 @@ class AsyncHttpTransport:
     async def send(self, request: Request[Any]) -> Any:
         try:
             sent = build(self._client, encode(request), next(self._tags), self._history)
-            answer = await self._client.send(sent)
+            answer = await self._send(sent)
         except httpx.RequestError as error:
             raise connections.fault(error) from error
         except RuntimeError:
@@ -63,11 +100,12 @@ class AsyncHttpTransport:
             try:
                 tag = next(self._tags)
                 sent = build(self._client, encode_open(request), tag, self._history)
-                answer = await self._client.send(sent, stream=True)
-                stack.push_async_callback(answer.aclose)
+                answer = await self._send(sent, stream=True)
+                stream = self.stream(answer)
+                stack.push_async_callback(stream.close)
                 self._take(answer)
                 if not answer.is_success:
-                    await answer.aread()
+                    await self._read(answer)
             except httpx.RequestError as error:
                 raise connections.fault(error) from error
             except RuntimeError:
@@ -78,7 +116,6 @@ class AsyncHttpTransport:
             self._history.hear(*found)
             raise_for_status(found)
             stack.pop_all()
-        stream = AsyncHttpStream(answer)
         self._streams.add(ref(stream, self._streams.discard))
         return stream
 
@@ -87,6 +124,17 @@ class AsyncHttpTransport:
             stream = known()
             if stream is not None:
                 await stream.close()
+        await self._end()
+
+    async def _send(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
+        answer: httpx.Response | Awaitable[httpx.Response]
+        answer = self._client.send(request, stream=stream)
+        return answer if isinstance(answer, httpx.Response) else await answer
+
+    async def _read(self, answer: httpx.Response) -> None:
+        await answer.aread()
+
+    async def _end(self) -> None:
         await self._client.aclose()
 
     def leave(self) -> None:
@@ -99,26 +147,3 @@ class AsyncHttpTransport:
         if wire is not None:
             self._wires.add(wire)
         check_tag(answer)
-
-
-class AsyncHttpStream:
-    """An event stream; see `AsyncStream`."""
-
-    def __init__(self, answer: httpx.Response) -> None:
-        self._answer = answer
-        self._chunks: AsyncIterator[bytes] = answer.aiter_bytes()
-        self._parser = EventParser()
-
-    async def receive(self) -> list[Event]:
-        """Wait for the next bytes; return the events that they complete."""
-        try:
-            chunk = await anext(self._chunks, None)
-        except (httpx.RequestError, httpx.StreamError) as error:
-            raise connections.lost(error) from error
-        if chunk is None:
-            raise ConnectionLostError("The stream of changes has ended.")
-        return self._parser.feed(chunk)
-
-    async def close(self) -> None:
-        connections.wake(self._answer)
-        await self._answer.aclose()

@@ -1,15 +1,12 @@
-"""Transports, which carry requests, and the driver, which runs a flow with their answers.
-
-A flow is a generator that yields requests, of whatever kind, and is sent the answers.
-"""
+"""Transports, which carry requests."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
-from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar, NoReturn, Protocol, TypeAlias, TypeVar
 
 from streamydb.client.errors import ConnectionLostError
-from streamydb.client.forks import AsyncOwned
+from streamydb.client.forks import AsyncOwned, Owned
 from streamydb.client.requests import Event, Open, Request
 
 
@@ -36,26 +33,7 @@ class AsyncTransport(Protocol):
         """End."""
 
 
-_R = TypeVar("_R")
-_T = TypeVar("_T")
 Perform: TypeAlias = Callable[[Request[Any]], Awaitable[Any]]
-
-
-async def drive(flow: Generator[_R, Any, _T], perform: Callable[[_R], Awaitable[Any]]) -> _T:
-    try:
-        request = next(flow)
-        while True:
-            try:
-                answer = await perform(request)
-            except Exception as error:  # noqa: BLE001 - the flow decides what it means
-                request = flow.throw(error)
-            else:
-                request = flow.send(answer)
-    except StopIteration as end:
-        value: _T = end.value
-        return value
-    finally:
-        flow.close()
 
 
 _Transport = TypeVar("_Transport", bound=AsyncTransport)
@@ -64,17 +42,19 @@ _Transport = TypeVar("_Transport", bound=AsyncTransport)
 class AsyncOwnedTransport:
     """A transport for each process that uses it; see `AsyncTransport` and `Owned`."""
 
+    kind: ClassVar[type[Owned[Any]]] = AsyncOwned
+
     def __init__(
         self, make: Callable[[], _Transport], leave: Callable[[_Transport], None] | None = None
     ) -> None:
-        self._owned = AsyncOwned(make, leave)
+        self._owned: Owned[AsyncTransport] = self.kind(make, leave)
         self._owned.make()
 
     async def send(self, request: Request[Any]) -> Any:
         return await self._owned.get().send(request)
 
     async def open(self, request: Open) -> AsyncOwnedStream:
-        return AsyncOwnedStream(await self._owned.get().open(request))
+        return AsyncOwnedStream(await self._owned.get().open(request), self.kind)
 
     async def close(self) -> None:
         transport = self._owned.made()
@@ -85,8 +65,8 @@ class AsyncOwnedTransport:
 class AsyncOwnedStream:
     """A stream of the process that opened it; see `AsyncStream`."""
 
-    def __init__(self, stream: AsyncStream) -> None:
-        self._owned: AsyncOwned[AsyncStream] = AsyncOwned(_of_another)
+    def __init__(self, stream: AsyncStream, kind: type[Owned[Any]]) -> None:
+        self._owned: Owned[AsyncStream] = kind(_of_another)
         self._owned.put(stream)
 
     async def receive(self) -> list[Event]:

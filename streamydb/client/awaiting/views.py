@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 from msgspec import UNSET, UnsetType
 
 from streamydb.client.attempts import Attempt
-from streamydb.client.awaiting.transports import AsyncStream, AsyncTransport, Perform, drive
+from streamydb.client.awaiting.transports import AsyncStream, AsyncTransport, Perform
+from streamydb.client.core import drive
 from streamydb.client.errors import ClosedError
 from streamydb.client.lifetimes import AsyncLifetime
 from streamydb.client.requests import Change, Entry, Open, Pause, Receive, Request
@@ -20,11 +21,8 @@ if TYPE_CHECKING:
     from streamydb.client.awaiting.client import AsyncClient
 
 
-class AsyncAtomic(Builder):
-    """A transaction that is put together call by call, then committed.
-
-    await client.atomic().check("stock", ge=1).add("stock", -1).put("order/7", "open").commit()
-    """
+class AtomicBuilder(Builder):
+    """A transaction of a client."""
 
     def __init__(
         self, client: AsyncClient, txn_id: str | Callable[[], str], deadline_ms: int | None = None
@@ -32,8 +30,7 @@ class AsyncAtomic(Builder):
         super().__init__(txn_id, deadline_ms)
         self._client = client
 
-    async def commit(self, *, timeout_s: float | None = None) -> Committed:
-        """Execute it; raises as `AsyncClient.transaction`."""
+    async def _commit(self, timeout_s: float | None) -> Committed:
         fresh, own = self.is_fresh, self.deadline_ms is None
 
         def dated() -> int:
@@ -47,17 +44,45 @@ class AsyncAtomic(Builder):
         )
 
 
-class AsyncView:
-    """The view of a function under `run`: a snapshot, and the function's own writes over it."""
+class AsyncAtomic(AtomicBuilder):
+    """A transaction that is put together call by call, then committed.
 
-    def __init__(self, perform: Perform, attempt: Attempt) -> None:
-        self._perform = perform
-        self._attempt = attempt
+    await client.atomic().check("stock", ge=1).add("stock", -1).put("order/7", "open").commit()
+    """
+
+    async def commit(self, *, timeout_s: float | None = None) -> Committed:
+        """Execute it; raises as `AsyncClient.transaction`."""
+        return await self._commit(timeout_s)
+
+
+class Writes:
+    """The snapshot and the writes of a function under `run`."""
+
+    attempt: Attempt
 
     @property
     def seq(self) -> int | None:
         """The seq of the snapshot; None before the first read."""
-        return self._attempt.seq
+        return self.attempt.seq
+
+    def put(self, key: str, value: Any, *, ttl_ms: int | UnsetType = UNSET) -> None:
+        """Store a value when the function has ended; reads and later scans see it.
+
+        The key ends ``ttl_ms`` after the commit, or never.
+        """
+        self.attempt.put(key, value, ttl_ms)
+
+    def delete(self, key: str) -> None:
+        """Remove a key when the function has ended."""
+        self.attempt.delete(key)
+
+
+class AsyncView(Writes):
+    """The view of a function under `run`: a snapshot, and the function's own writes over it."""
+
+    def __init__(self, perform: Perform, attempt: Attempt) -> None:
+        self._perform = perform
+        self.attempt = attempt
 
     async def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a key, own writes included; `default` if it is absent."""
@@ -66,7 +91,7 @@ class AsyncView:
 
     async def read(self, keys: Iterable[str]) -> dict[str, Any]:
         """Return the values of keys in one request; None for those that are absent."""
-        found = await drive(self._attempt.entries(as_list(keys)), self._perform)
+        found = await drive(self.attempt.entries(as_list(keys)), self._perform)
         return {key: entry.value for key, entry in found.items()}
 
     async def scan(
@@ -81,21 +106,10 @@ class AsyncView:
 
         The function then writes only if the range has an end, and none of the database's own keys.
         """
-        wanted = self._attempt.scan(prefix, start, end, limit)
-        while page := await drive(self._attempt.page(wanted), self._perform):
+        wanted = self.attempt.scan(prefix, start, end, limit)
+        while page := await drive(self.attempt.page(wanted), self._perform):
             for stored in page:
                 yield stored.entry()
-
-    def put(self, key: str, value: Any, *, ttl_ms: int | UnsetType = UNSET) -> None:
-        """Store a value when the function has ended; reads and later scans see it.
-
-        The key ends ``ttl_ms`` after the commit, or never.
-        """
-        self._attempt.put(key, value, ttl_ms)
-
-    def delete(self, key: str) -> None:
-        """Remove a key when the function has ended."""
-        self._attempt.delete(key)
 
 
 class AsyncWatch:
@@ -111,7 +125,7 @@ class AsyncWatch:
         self._transport = transport
         self._watching = watching
         self._stream: AsyncStream | None = None
-        self._lifetime = AsyncLifetime("watch", within)
+        self._lifetime = within.within("watch")
 
     @property
     def seq(self) -> int | None:

@@ -1,5 +1,5 @@
-# Written by tools/blocking.py from `awaiting`: change that one.
-"""The client for threads: the driver that performs the core's flows, and methods for callers.
+"""The client for threads: the methods of the one for coroutines, run to their ends by the caller.
 
-`tools/blocking.py` wrote it from the package `awaiting`.
+Its transports, streams and pauses are coroutines that never wait for an event loop: they block the
+thread. So a method of `awaiting` runs to its end at its first step, without a loop.
 """

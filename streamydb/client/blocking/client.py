@@ -1,39 +1,31 @@
-# Written by tools/blocking.py from `awaiting`: change that one.
-"""The client for threads: its public methods."""
+"""The client for threads: its public methods, made from those of `AsyncClient`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
-from msgspec import UNSET, UnsetType
-
-from streamydb.client import core, reads
-from streamydb.client.attempts import run
-from streamydb.client.blocking.transports import Perform, Transport, drive
+from streamydb.client.awaiting.client import AsyncClient
+from streamydb.client.awaiting.transports import AsyncTransport
+from streamydb.client.awaiting.views import AsyncView
+from streamydb.client.blocking.transports import blocking, blocking_items, complete, wrapping
 from streamydb.client.blocking.views import Atomic, Records, View, Watch
-from streamydb.client.calls import Procedure, ProcedureCall, call
-from streamydb.client.errors import OutcomeUnknownError
 from streamydb.client.lifetimes import Lifetime
-from streamydb.client.requests import (
-    Consistency,
-    Entry,
-    Flow,
-    Pause,
-    Request,
-    ResumeAttempt,
-    Snapshot,
-)
+from streamydb.client.requests import Consistency
 from streamydb.client.session import Session
-from streamydb.client.statements import SqlResult, Statement, execute_sql, prepare_statements
-from streamydb.client.transactions import Committed, Prepared, ReadItem, as_list, prepare
-from streamydb.client.watch_core import After, FollowedStream, Watching, selection
-from streamydb.records.emission import Emitted
-from streamydb.records.ranges import Range
-from streamydb.records.table import Table
+from streamydb.client.transactions import Committed
 
 _T = TypeVar("_T")
+
+
+class _InThread(AsyncClient):
+    """A client whose transport and pauses block; so do the calls that its errors offer."""
+
+    lifetime = Lifetime
+
+    @staticmethod
+    def later(call: Callable[[], Coroutine[Any, Any, Committed]]) -> Callable[[], Any]:
+        return lambda: complete(call())
 
 
 class Client:
@@ -44,12 +36,15 @@ class Client:
     """
 
     def __init__(
-        self, transport: Transport, session: Session, sleep: Callable[[float], None] | None = None
+        self,
+        transport: AsyncTransport,
+        session: Session,
+        sleep: Callable[[float], None] | None = None,
     ) -> None:
-        """Speak through `transport`; `sleep` stands in for real pauses."""
+        """Speak through a `transport` that blocks; `sleep` stands in for real pauses."""
         self.session = session
         self._transport = transport
-        self._lifetime = Lifetime("client", sleep=sleep)
+        self._awaiting = _InThread(transport, session, sleep)
 
     def __enter__(self) -> Self:
         """Return the client itself."""
@@ -59,276 +54,27 @@ class Client:
         """Close."""
         self.close()
 
-    def close(self) -> None:
-        """Give back all connections."""
-        self._lifetime.close()
-        self._transport.close()
-
-    def get(
-        self,
-        key: str,
-        default: Any = None,
-        *,
-        at: int | None = None,
-        consistency: Consistency | None = None,
-        timeout_s: float | None = None,
-    ) -> Any:
-        """Return the value of a key, `default` if it is absent.
-
-        ``at``: the seq whose state to show, instead of a fresh one. ``consistency``: strong,
-        session or snapshot. ``timeout_s``: how long to try. By default the last two are the
-        client's.
-        """
-        found = self.entry(key, at=at, consistency=consistency, timeout_s=timeout_s)
-        return found.value if found.exists else default
-
-    def entry(
-        self,
-        key: str,
-        *,
-        at: int | None = None,
-        consistency: Consistency | None = None,
-        timeout_s: float | None = None,
-    ) -> Entry:
-        """Return the value of a key with its version; see `get`."""
-        found = self.read([key], at=at, consistency=consistency, timeout_s=timeout_s)
-        return found.entries[key]
-
-    def read(
-        self,
-        keys: Iterable[str],
-        *,
-        at: int | None = None,
-        consistency: Consistency | None = None,
-        timeout_s: float | None = None,
-    ) -> Snapshot:
-        """Read keys at one snapshot; see `get`."""
-        freshness, wanted = self.session.freshness(consistency, at), as_list(keys)
-        return Snapshot(self._run(reads.read(self.session, wanted, freshness, timeout_s)))
-
-    def scan(
-        self,
-        prefix: str = "",
-        *,
-        start: str | None = None,
-        end: str | None = None,
-        limit: int | None = None,
-        at: int | None = None,
-        consistency: Consistency | None = None,
-        timeout_s: float | None = None,
-    ) -> Iterator[Entry]:
-        """Yield the entries of a range at one snapshot, in the order of their keys' UTF-8 bytes;
-        see `get`.
-
-        The range is of keys with a prefix, from ``start`` on, before ``end``; ``timeout_s`` is for
-        each page.
-        """
-        freshness = self.session.freshness(consistency, at)
-        wanted = reads.RangeScan(self.session, prefix, start, end, freshness, limit)
-        while page := self._run(reads.scan_page(wanted, timeout_s)):
-            for stored in page:
-                yield stored.entry()
-
-    def query(
-        self,
-        sql: str,
-        params: Sequence[Any] = (),
-        *,
-        prefix: str = "",
-        at: int | None = None,
-        consistency: Consistency | None = None,
-        timeout_s: float | None = None,
-    ) -> Table:
-        """Run one SELECT over `kv(key, value, version, ts)` at one snapshot; see docs/queries.md.
-
-        `?` or `$1` in DuckDB's SQL stand for parameters: text, numbers, booleans, None. The table
-        has only keys that begin with ``prefix``; for the rest see `get`.
-
-        Raises:
-            QueryInvalidError: it cannot be run.
-            QueryCostlyError: it takes too much.
-            AnswerTooLargeError: it has too many rows.
-            QueriesOffError: queries are not served.
-        """
-        freshness = self.session.freshness(consistency, at)
-        flow = reads.query(self.session, sql, params, prefix, freshness, timeout_s)
-        return self._run(flow)
-
-    def sql(
-        self,
-        sql: str,
-        params: Sequence[Any] | Mapping[str, Any] = (),
-        *,
-        tables: str = "main",
-        at: int | None = None,
-        consistency: Consistency | None = None,
-        timeout_s: float | None = None,
-    ) -> SqlResult:
-        """Execute one statement on SQL tables, as a transaction of its own; see docs/tables.md.
-
-        `?` or `$1` stand for parameters; a mapping has those of `$name`. ``tables``: the name of
-        the tables, a part of their keys. With ``at``, see `get`, the statement only reads.
-
-        Raises:
-            QueryInvalidError: it cannot be executed.
-            ConstraintViolatedError: a row would violate a constraint.
-            ConflictError: others wrote what it read, in each attempt.
-            OutcomeUnknownError: the answer is lost; it may be committed. `ask` looks for the
-                verdict.
-            QueryCostlyError, AnswerTooLargeError, QueriesOffError: as for `query`.
-        """
-        [found] = self.sql_transaction(
-            [(sql, params)], tables=tables, at=at, consistency=consistency, timeout_s=timeout_s
-        )
-        return found
-
-    def sql_transaction(
-        self,
-        statements: Iterable[Statement],
-        *,
-        tables: str = "main",
-        at: int | None = None,
-        consistency: Consistency | None = None,
-        timeout_s: float | None = None,
-    ) -> list[SqlResult]:
-        """Execute statements, texts or pairs of a text and its parameters, as one transaction; see
-        `sql`.
-        """
-        freshness = self.session.freshness(consistency, at)
-        flow = execute_sql(
-            self.session, tables, prepare_statements(statements), freshness, timeout_s
-        )
-        return self._run(flow)
-
-    def put(
-        self,
-        key: str,
-        value: Any,
-        *,
-        ttl_ms: int | UnsetType = UNSET,
-        timeout_s: float | None = None,
-    ) -> Committed:
-        """Store a value, for ``ttl_ms`` or for good; raises as `transaction`."""
-        return self.atomic().put(key, value, ttl_ms=ttl_ms).commit(timeout_s=timeout_s)
-
-    def delete(self, key: str, *, timeout_s: float | None = None) -> Committed:
-        """Remove a key, if it is there; raises as `transaction`."""
-        return self.atomic().delete(key).commit(timeout_s=timeout_s)
+    close = blocking(AsyncClient.close)
+    get = blocking(AsyncClient.get)
+    entry = blocking(AsyncClient.entry)
+    read = blocking(AsyncClient.read)
+    scan = blocking_items(AsyncClient.scan)
+    query = blocking(AsyncClient.query)
+    sql = blocking(AsyncClient.sql)
+    sql_transaction = blocking(AsyncClient.sql_transaction)
+    put = blocking(AsyncClient.put)
+    delete = blocking(AsyncClient.delete)
+    transaction = blocking(AsyncClient.transaction)
+    call = blocking(AsyncClient.call)
+    send = blocking(AsyncClient.send)
+    verdict = blocking(AsyncClient.verdict)
+    watch = wrapping(AsyncClient.watch, Watch)
+    stream = wrapping(AsyncClient.stream, Records)
 
     def atomic(self, txn_id: str | None = None, *, deadline_ms: int | None = None) -> Atomic:
-        """Begin a transaction that is put together call by call, then committed.
-
-        With a ``txn_id`` it can be sent again later or from elsewhere. ``deadline_ms``: the last
-        commit time at which it may be executed; by default, what the timeout of its first `commit`
-        needs.
-        """
-        return Atomic(self, self.session.new_id if txn_id is None else txn_id, deadline_ms)
-
-    def transaction(
-        self,
-        *,
-        asserts: Mapping[str, Any] | None = None,
-        checks: Iterable[Mapping[str, Any]] = (),
-        reads: Iterable[ReadItem] = (),
-        updates: Iterable[Mapping[str, Any]] = (),
-        call: Mapping[str, Any] | None = None,
-        deploy: Mapping[str, Any] | None = None,
-        constrain: Mapping[str, Any] | None = None,
-        locks: Iterable[ReadItem] = (),
-        txn_id: str | None = None,
-        deadline_ms: int | None = None,
-        timeout_s: float | None = None,
-    ) -> Committed:
-        """Execute a transaction given as in docs/semantics.md.
-
-        Its deadline is what the timeout needs, unless it is given.
-
-        Raises:
-            AbortedError: it was executed and wrote nothing; `failed` says why.
-            DeadlinePassedError: it was not executed: it came to the log too late.
-            OutcomeUnknownError: no verdict came in time.
-            ClientError: it is not in the log.
-        """
-        dated = partial(self.session.deadline_ms, timeout_s) if deadline_ms is None else None
-        txn = prepare(
-            self.session.new_id() if txn_id is None else txn_id,
-            asserts=asserts, checks=checks, reads=reads, updates=updates, call=call, deploy=deploy,
-            constrain=constrain, locks=locks, deadline_ms=deadline_ms if dated is None else dated(),
-        )  # fmt: skip
-        return self._send(txn, timeout_s, fresh=txn_id is None, dated=dated)
-
-    def call(
-        self,
-        procedure: Procedure,
-        args: Mapping[str, Any] | None = None,
-        /,
-        *,
-        keys: Iterable[str] | None = None,
-        reads: Iterable[str] = (),
-        ranges: Iterable[Range | Mapping[str, str] | str] = (),
-        checks: Iterable[Mapping[str, Any]] = (),
-        after: Iterable[ReadItem] = (),
-        pinned: bool = False,
-        calls_max: int | None = None,
-        txn_id: str | None = None,
-        timeout_s: float | None = None,
-        **named: Any,
-    ) -> Committed:
-        """Call a stored procedure; the verdict's `returned` is what it returned.
-
-        Without `keys`, its key function gives them, or else it is run on a snapshot here to find
-        them, and called again when they have changed meanwhile.
-
-        Args:
-            procedure: `module.name`, or the function itself, imported from its file.
-            args: its arguments, if one has the name of an option; else give them by name.
-            keys: the keys that it may write.
-            reads: keys that it may read besides.
-            ranges: ranges that it may scan; a text is a prefix.
-            checks: conditions on the state before, as in docs/semantics.md.
-            after: keys whose values the verdict gives, and ranges.
-            pinned: let it abort, and try again, if any value seen on the snapshot has changed.
-            calls_max: how often it is tried when its keys change.
-            txn_id: the transaction's id, for a call with `keys`.
-            timeout_s: how long each try may last.
-            named: its arguments.
-
-        Raises:
-            AbortedError: it was executed and wrote nothing; `reason` says why.
-            ConflictError: its keys were others in every attempt.
-            OutcomeUnknownError: no verdict came in time.
-        """
-        request = ProcedureCall(
-            procedure, {**(args or {}), **named}, keys, reads, ranges, checks, after, pinned,
-            calls_max, txn_id, timeout_s,
-        )  # fmt: skip
-        return self._run(call(self.session, request))
-
-    def send(self, txn: Prepared, *, timeout_s: float | None = None) -> Committed:
-        """Send a prepared transaction; however often that is done, it is executed once."""
-        return self._send(txn, timeout_s)
-
-    def _send(
-        self,
-        txn: Prepared,
-        timeout_s: float | None,
-        *,
-        fresh: bool = False,
-        dated: Callable[[], int] | None = None,
-    ) -> Committed:
-        return self._run(core.execute(self.session, txn, timeout_s, fresh=fresh, dated=dated))
-
-    def verdict(self, txn_id: str, *, timeout_s: float | None = None) -> Committed:
-        """Look for the verdict of a transaction that was sent before.
-
-        If it lacked locks, that of the last attempt with them counts.
-
-        Raises:
-            AbortedError: it was executed and wrote nothing.
-            TransactionUnknownError: none was found.
-            OutcomeUnknownError: it did not come in time, or lacks locks and may be sent with them.
-        """
-        return self._ask(Prepared(txn_id, b""), timeout_s)
+        """Begin a transaction that is put together call by call; see `AsyncClient.atomic`."""
+        given = self.session.new_id if txn_id is None else txn_id
+        return Atomic(self._awaiting, given, deadline_ms)
 
     def run(
         self,
@@ -339,73 +85,11 @@ class Client:
     ) -> _T:
         """Execute a function as a transaction and return what it returns.
 
-        It may be called several times, so it must have no effect but by its view. Without writes,
-        it is a read-only transaction at its snapshot, and nothing is sent to the log.
-
-        Args:
-            function: reads and writes through the view that it is given.
-            consistency: of the first snapshot; strong makes read-only functions strictly
-                serializable too.
-            conflicts_max: how often it is called at most.
-
-        Raises:
-            ConflictError: it was called so often in vain.
-            OutcomeUnknownError: no verdict came in time; its writes may be committed or not.
+        It reads and writes through the view that it is given; see `AsyncClient.run`.
         """
-        flow = run(self.session, consistency, conflicts_max)
-        value: _T = self._run(flow, lambda request: self._perform_run(request, function))
-        return value
 
-    def watch(
-        self,
-        prefix: str = "",
-        *,
-        start: str | None = None,
-        end: str | None = None,
-        where: Mapping[str, Any] | None = None,
-        where_before: Mapping[str, Any] | None = None,
-        since: int | None = None,
-    ) -> Watch:
-        """Follow the changes of a range of keys, in their order, without an end.
+        async def called(view: AsyncView) -> _T:
+            return function(View(view))
 
-        ``where``: a check, without its key, of the value after a change: `{"ge": 100}`;
-        ``where_before``: of the value before it. ``since``: begin after this seq; by default now:
-        when the watch is entered with `with`, or else when the first change is asked for.
-        Raises InvalidParameterError: one of them makes no sense.
-        """
-        wanted = selection(prefix, start, end, where, where_before)
-        watching = Watching(self.session, wanted, since)
-        return Watch(self._perform, self._transport, watching, self._lifetime)
-
-    def stream(self, name: str, *, after: After = None, end: bool = False) -> Iterator[Emitted]:
-        """Follow what procedures emit to a stream: in order, each record once; waits for more.
-
-        ``name``: `module.stream`. ``after``: begin after this seq, or after a record's (seq,
-        index). ``end``: stop when there are no more.
-        """
-        return Records(self._perform, FollowedStream(self.session, name, after, end=end))
-
-    def _run(self, flow: Flow[_T], perform: Perform | None = None) -> _T:
-        try:
-            return drive(flow, perform or self._perform)
-        except OutcomeUnknownError as error:
-            # Let the error ask later, and send again what was sent, if that is known here.
-            # Statements of SQL are not: executed again, they might find their own work done.
-            txn = Prepared(error.id, error.payload)
-            error.ask = lambda: self._ask(txn)
-            error.send_again = (lambda: self.send(txn)) if txn.payload else error.ask
-            raise error from error.__cause__
-
-    def _perform(self, request: Request[Any]) -> Any:
-        self._lifetime.check()
-        if isinstance(request, Pause):
-            return self._lifetime.pause(request.seconds)
-        return self._transport.send(request)
-
-    def _perform_run(self, request: Request[Any], function: Callable[[View], Any]) -> Any:
-        if isinstance(request, ResumeAttempt):
-            return function(View(self._perform, request.attempt))
-        return self._perform(request)
-
-    def _ask(self, txn: Prepared, timeout_s: float | None = None) -> Committed:
-        return self._run(core.ask(self.session, txn, timeout_s))
+        given = self._awaiting.run(called, consistency=consistency, conflicts_max=conflicts_max)
+        return complete(given)

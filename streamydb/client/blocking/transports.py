@@ -1,103 +1,87 @@
-# Written by tools/blocking.py from `awaiting`: change that one.
-"""Transports, which carry requests, and the driver, which runs a flow with their answers.
-
-A flow is a generator that yields requests, of whatever kind, and is sent the answers.
-"""
+"""Methods for threads from those for coroutines, and a transport for each process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from streamydb.client.errors import ConnectionLostError
+from streamydb.client.awaiting.transports import AsyncOwnedTransport
+from streamydb.client.core import drive as drive_async
 from streamydb.client.forks import Owned
-from streamydb.client.requests import Event, Open, Request
 
-
-class Stream(Protocol):
-    """An open stream of changes."""
-
-    def receive(self) -> list[Event]:
-        """Wait for events; `ClientError` when the stream has ended."""
-
-    def close(self) -> None:
-        """End it."""
-
-
-class Transport(Protocol):
-    """Performs the requests of the core, and opens streams. For any number of threads."""
-
-    def send(self, request: Request[Any]) -> Any:
-        """Perform a request; every failure is a `ClientError`."""
-
-    def open(self, request: Open) -> Stream:
-        """Open a stream of changes."""
-
-    def close(self) -> None:
-        """End."""
-
-
+_P = ParamSpec("_P")
 _R = TypeVar("_R")
+_S = TypeVar("_S")
 _T = TypeVar("_T")
-Perform: TypeAlias = Callable[[Request[Any]], Any]
+_MESSAGE: Final = "A transport for threads waits for an event loop."
 
 
-def drive(flow: Generator[_R, Any, _T], perform: Callable[[_R], Any]) -> _T:
+def complete(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine that waits for no event loop, and return its result."""
     try:
-        request = next(flow)
-        while True:
-            try:
-                answer = perform(request)
-            except Exception as error:  # noqa: BLE001 - the flow decides what it means
-                request = flow.throw(error)
-            else:
-                request = flow.send(answer)
+        coroutine.send(None)
     except StopIteration as end:
         value: _T = end.value
         return value
-    finally:
-        flow.close()
+    coroutine.close()
+    raise AssertionError(_MESSAGE)
 
 
-_Transport = TypeVar("_Transport", bound=Transport)
+def blocking(
+    method: Callable[Concatenate[_S, _P], Coroutine[Any, Any, _T]],
+) -> Callable[Concatenate[Any, _P], _T]:
+    """Return the method for threads of one for coroutines, which is called with `_awaiting`."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: _P.args, **named: _P.kwargs) -> _T:
+        return complete(method(self._awaiting, *args, **named))
+
+    return call
 
 
-class OwnedTransport:
-    """A transport for each process that uses it; see `Transport` and `Owned`."""
+def blocking_items(
+    method: Callable[Concatenate[_S, _P], AsyncIterator[_T]],
+) -> Callable[Concatenate[Any, _P], Iterator[_T]]:
+    """Return the generator for threads of one for coroutines; see `blocking`."""
 
-    def __init__(
-        self, make: Callable[[], _Transport], leave: Callable[[_Transport], None] | None = None
-    ) -> None:
-        self._owned = Owned(make, leave)
-        self._owned.make()
+    @wraps(method)
+    def call(self: Any, /, *args: _P.args, **named: _P.kwargs) -> Iterator[_T]:
+        items: Any = method(self._awaiting, *args, **named)
+        more = items.__anext__
+        try:
+            while True:
+                yield complete(more())
+        except StopAsyncIteration:
+            return
+        finally:
+            complete(items.aclose())
 
-    def send(self, request: Request[Any]) -> Any:
-        return self._owned.get().send(request)
-
-    def open(self, request: Open) -> OwnedStream:
-        return OwnedStream(self._owned.get().open(request))
-
-    def close(self) -> None:
-        transport = self._owned.made()
-        if transport is not None:
-            transport.close()
-
-
-class OwnedStream:
-    """A stream of the process that opened it; see `Stream`."""
-
-    def __init__(self, stream: Stream) -> None:
-        self._owned: Owned[Stream] = Owned(_of_another)
-        self._owned.put(stream)
-
-    def receive(self) -> list[Event]:
-        return self._owned.get().receive()
-
-    def close(self) -> None:
-        stream = self._owned.made()
-        if stream is not None:
-            stream.close()
+    return call
 
 
-def _of_another() -> NoReturn:
-    raise ConnectionLostError("The stream of changes was opened by another process.")
+def wrapping(
+    method: Callable[Concatenate[_S, _P], _R], wrapper: Callable[[_R], _T]
+) -> Callable[Concatenate[Any, _P], _T]:
+    """Return a method that puts a wrapper around what `method` returns; see `blocking`."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: _P.args, **named: _P.kwargs) -> _T:
+        return wrapper(method(self._awaiting, *args, **named))
+
+    return call
+
+
+def drive(flow: Generator[_R, Any, _T], perform: Callable[[_R], Any]) -> _T:
+    """Run a flow to its end with the answers that `perform` returns."""
+
+    async def performed(request: _R) -> Any:
+        return perform(request)
+
+    return complete(drive_async(flow, performed))
+
+
+class OwnedTransport(AsyncOwnedTransport):
+    """A transport for each process that uses it, for threads."""
+
+    kind = Owned

@@ -35,9 +35,7 @@ class CopyTopic(Protocol):
 
     def begin(self) -> Mapping[int, CopyProgress | None]:
         """Shut out every other writer; return the progress of each partition, None: it is empty.
-
-        Raises:
-            ConnectError: there is no such topic.
+        Raises ConnectError: there is no such topic.
         """
 
     def append(self, records: Sequence[CopiedRecord]) -> None:
@@ -90,9 +88,7 @@ class Copier:
 
     def run(self, stop: threading.Event, addresses: str) -> None:
         """Copy until ``stop`` is set; close what was opened. Waits for Kafka when it is away.
-
-        Raises:
-            StreamyError: as `step`, but for what passes.
+        Raises StreamyError: as `step`, but for what passes.
         """
         retry = KafkaRetry(stop.wait, addresses=addresses)
         try:
@@ -220,9 +216,7 @@ class KafkaCopy:
 
     def append(self, records: Sequence[CopiedRecord]) -> None:
         """Append all of these or none.
-
-        Raises:
-            ConnectError: another writer has begun, or Kafka does not take them.
+        Raises ConnectError: another writer has begun, or Kafka does not take them.
         """
         producer = self._producer
         if producer is None:

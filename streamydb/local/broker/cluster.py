@@ -76,9 +76,7 @@ class EmbeddedCluster:
 
     def start(self) -> Self:
         """Start all members that do not run: none answers before there is a majority.
-
-        Raises:
-            BrokerError: one ended, or did not answer in time.
+        Raises BrokerError: one ended, or did not answer in time.
         """
         with ThreadPoolExecutor(len(self.brokers)) as pool:
             list(pool.map(EmbeddedBroker.start, self.brokers.values()))

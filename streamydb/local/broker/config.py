@@ -83,7 +83,6 @@ _SMALL = (
     "-XX:MaxNewSize=16m",
     "-XX:TieredStopAtLevel=1",
     "-XX:ReservedCodeCacheSize=48m",
-    "-XX:CompileThresholdScaling=3",
 )
 """What the first compiler makes is small, too."""
 
@@ -129,9 +128,7 @@ def server_properties(
 
 def parse_properties(text: str) -> dict[str, str]:
     r"""Read properties as Java does (`java.util.Properties.load`): lines that go on, comments.
-
-    Raises:
-        ConfigurationError: what follows a `\u` is no number.
+    Raises ConfigurationError: what follows a `\u` is no number.
     """
     properties = {}
     for line in _logical_lines(text):

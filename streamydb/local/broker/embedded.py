@@ -151,9 +151,7 @@ class EmbeddedBroker:
     @property
     def record(self) -> BrokerRecord:
         """The facts by which another process finds this broker.
-
-        Raises:
-            BrokerError: the broker is not running.
+        Raises BrokerError: the broker is not running.
         """
         if self._process is None or not self.alive:
             msg = f"The broker of {self.home} is not running."
@@ -209,9 +207,7 @@ class EmbeddedBroker:
 
     def release(self) -> BrokerRecord:
         """Give the running broker up: it goes on after this process, known by the record returned.
-
-        Raises:
-            BrokerError: the broker is not running.
+        Raises BrokerError: the broker is not running.
         """
         record = self.record
         if self._process is not None:
@@ -394,9 +390,7 @@ def start_detached(
 
 def _awaited(home: Path, running: BrokerRecord) -> BrokerRecord:
     """Return a broker that runs, once it listens: who has started it may have been killed since.
-
-    Raises:
-        BrokerError: it ended, or does not listen in time.
+    Raises BrokerError: it ended, or does not listen in time.
     """
     port = int(running.bootstrap.rpartition(":")[2])
     wait_until(lambda: accepts(port) or find_broker(home) is None, config.START_S_DEFAULT)

@@ -14,9 +14,7 @@ _ATTEMPTS_MAX = 200
 
 def free_port(host: str = "127.0.0.1", *, besides: int = 0) -> int:
     """Return a port that nobody listens on at this address, other than `besides`.
-
-    Raises:
-        OSError: no free port was found.
+    Raises OSError: no free port was found.
     """
     for _ in range(_ATTEMPTS_MAX):
         port = _FIRST + secrets.randbelow(_LAST - _FIRST)

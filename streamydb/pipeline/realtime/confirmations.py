@@ -39,7 +39,7 @@ _VALUE_SEED: Final = 0x7661_6C
 _TOPIC_FACTOR: Final = 0x9E37_79B9_7F4A_7C15
 _TOMBSTONE_FACTOR: Final = 0xD6E8_FEB8_6659_FD93
 _DELETE: Final = b'{"op":"d"'
-ANNOUNCE_S: Final = 0.02
+ANNOUNCE_S: Final = 0.01
 _DELETES_MAX: Final = 8
 _EARLY_MAX: Final = 100_000
 """Outputs that are seen before the worker has told of them, at most; the newest are kept."""

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.base import Base, decode_base
 from streamydb.key_processor.id_rows import probe
-from streamydb.local.shard_files import LmdbSnapshot, mapped_tables, shard_folder
+from streamydb.local.id_files import mapped_tables
+from streamydb.local.shard_files import LmdbSnapshot, shard_folder
 from streamydb.pipeline.realtime.core import Ids, Ints, OpenBase
 
 __all__ = ["FileIds", "opened_base"]

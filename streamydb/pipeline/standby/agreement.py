@@ -84,9 +84,7 @@ class Agreement:
         """Take a record of `<db>.digests`; return the difference that it shows, if it is ``live``.
 
         ``told_ms``: when it was appended.
-
-        Raises:
-            RecordError: it is no digest.
+        Raises RecordError: it is no digest.
         """
         try:
             digest = msgspec.json.decode(value or b"", type=StateDigest)

@@ -150,9 +150,7 @@ class ShardRoles:
 
     def send(self, action: SetRole, epoch: int) -> None:
         """Append a role, unless the query lacks rulings: then the role stays `unsent`.
-
-        Raises:
-            SharedTopicsError: Kafka took no record; the role stays `unsent`.
+        Raises SharedTopicsError: Kafka took no record; the role stays `unsent`.
         """
         self.unsent = action
         if not self._rulings.cover(action, epoch):
@@ -213,9 +211,7 @@ class Coordinator(Background):
         ``written``: up to this seq the changes have everything; None: not known. Earlier messages
         about later outputs do not count: they are about a topic that was made anew since, or about
         transactions that the log has lost.
-
-        Raises:
-            SharedTopicsError: Kafka does not answer, or took no record.
+        Raises SharedTopicsError: Kafka does not answer, or took no record.
         """
         self.written = written or 0
         led = self._rulings.highest_epoch  # a claim in it, if kept, lies before the end read here

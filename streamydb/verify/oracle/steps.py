@@ -67,9 +67,7 @@ def _compares(value: bytes | None, operand: Any, wanted: tuple[int, ...]) -> boo
 
 def updated(update: Update, before: bytes | None) -> bytes | None:
     """The value after an update of a value (None = absent).
-
-    Raises:
-        UpdateFailed: with the reason code, when the update cannot be made.
+    Raises UpdateFailed: with the reason code, when the update cannot be made.
     """
     if isinstance(update, Put):
         return update.value

@@ -131,9 +131,7 @@ class OtherOracle(ResumedOracle):
 
     def __init__(self, history: History, rules: OtherRules, so_far: ResumedOracle) -> None:
         """Take over state, ids and seq, and put the constraints into the state.
-
-        Raises:
-            WhatIfError: a constraint makes no sense.
+        Raises WhatIfError: a constraint makes no sense.
         """
         super().__init__(history, so_far.earlier)
         self.calls = 0

@@ -196,9 +196,7 @@ class _WhatIfRun(NamedTuple):
 
     def _other(self, was: ResumedOracle, records: Iterator[Ordered]) -> OtherOracle:
         """The execution with other rules, from where the stretch begins.
-
-        Raises:
-            WhatIfError: it drops a constraint that is not there then; says where it is declared.
+        Raises WhatIfError: it drops a constraint that is not there then; says where it is declared.
         """
         first, last = self.stretch
         constraints_then = _constraints(was)

@@ -18,6 +18,7 @@ from streamydb.client import (
     OutcomeUnknownError,
     Session,
 )
+from streamydb.client.blocking.transports import complete
 from streamydb.client.portal import BlockingTransport, Portal
 from streamydb.client.problems import LogUnavailableError, ReadModelBehindError
 from streamydb.facade import FacadeSettings, direct
@@ -89,12 +90,12 @@ class Closing:
         self.inner = inner
         self.client: Any = None
 
-    def send(self, request: Any) -> Any:
-        self.inner.send(request)
+    async def send(self, request: Any) -> Any:
+        await self.inner.send(request)
         self.client.close()
         raise ConnectionLostError("it broke")
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """The host ends it."""
 
 
@@ -146,7 +147,7 @@ async def _made(function: Any) -> Any:
 
 def test_a_request_of_a_closed_connection_is_refused() -> None:
     client = streamydb.connect("http://127.0.0.1:9")
-    client._transport.close()
+    complete(client._transport.close())
     for ask in (client.get, lambda key: next(client.watch(key, since=0))):
         with pytest.raises(ClosedError):
             ask("a")
@@ -188,8 +189,8 @@ def test_all_is_closed_whatever_a_part_raises() -> None:
     portal.call(transport._connected())
     blocking = BlockingTransport(portal, transport)
     with pytest.raises(OSError, match="cannot be stopped"):
-        blocking.close()
+        complete(blocking.close())
     assert closed.is_set()
     assert not database.log.running
     assert portal.loop.is_closed()
-    blocking.close()
+    complete(blocking.close())

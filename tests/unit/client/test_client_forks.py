@@ -244,7 +244,7 @@ def test_the_verdict_of_another_transaction_is_none() -> None:
         return httpx.Response(200, json=verdict)
 
     client = blocking(handler, Options(timeout_s=1, backoff_s=0))
-    client._lifetime.sleep = lambda _: None
+    client._awaiting._lifetime.sleep = lambda _: None
     session = client.session
     ticks = iter(range(1_000))
     session.clock = lambda: next(ticks) / 20

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamydb.client import ConnectionLostError
 from streamydb.client.awaiting.transports import AsyncOwnedTransport
-from streamydb.client.blocking.transports import OwnedTransport
+from streamydb.client.blocking.transports import OwnedTransport, complete
 from streamydb.client.forks import AsyncOwned, Kept, Owned
 from streamydb.client.requests import Open, Selection
 
@@ -26,33 +26,17 @@ class Parts:
     def __init__(self, number: int, ended: list[str]) -> None:
         self.number, self.ended = number, ended
 
-    def send(self, _: Any) -> int:
+    async def send(self, _: Any) -> int:
         return self.number
 
-    def open(self, _: Any) -> Parts:
+    async def open(self, _: Any) -> Parts:
         return self
 
-    def receive(self) -> list[Any]:
+    async def receive(self) -> list[Any]:
         return [self.number]
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self.ended.append(f"{self.number}")
-
-
-class AsyncParts(Parts):
-    """The same for coroutines."""
-
-    async def send(self, request: Any) -> int:  # type: ignore[override]
-        return super().send(request)
-
-    async def open(self, request: Any) -> Any:  # type: ignore[override]
-        return super().open(request)
-
-    async def receive(self) -> list[Any]:  # type: ignore[override]
-        return super().receive()
-
-    async def close(self) -> None:  # type: ignore[override]
-        super().close()
 
 
 def fork(*owners: Any) -> None:
@@ -104,7 +88,7 @@ def test_each_process_has_its_own_transport(steps: list[str]) -> None:
     transport = OwnedTransport(
         lambda: Parts(next(numbers), ended), lambda parts: left.append(parts.number)
     )
-    check(steps, transport, lambda done: done, ended, left)
+    check(steps, transport, complete, ended, left)
 
 
 @given(STEPS)
@@ -113,7 +97,7 @@ def test_the_same_for_coroutines_each_in_a_loop_of_its_own(steps: list[str]) -> 
     left: list[int] = []
     numbers = iter(range(99))
     transport = AsyncOwnedTransport(
-        lambda: AsyncParts(next(numbers), ended), lambda parts: left.append(parts.number)
+        lambda: Parts(next(numbers), ended), lambda parts: left.append(parts.number)
     )
 
     def do(coroutine: Any) -> Any:

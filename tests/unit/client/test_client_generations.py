@@ -109,7 +109,7 @@ def test_a_watch_ends_where_the_history_is_another_one() -> None:
     with connected("http") as (host, client), client.watch(since=0) as changes:
         assert next(changes).value == 1
         host.database.model.generation = OTHER
-        changes._watching._open = False  # the connection is lost, as by a restore
+        changes._awaiting._watching._open = False  # the connection is lost, as by a restore
         with pytest.raises(OtherGenerationError):
             next(changes)
 

@@ -24,6 +24,7 @@ from streamydb.client import (
 )
 from streamydb.client.awaiting.http import AsyncHttpTransport
 from streamydb.client.blocking.http import HttpTransport
+from streamydb.client.blocking.transports import complete
 from streamydb.client.connections import HttpOptions
 from streamydb.client.lifetimes import AsyncLifetime, Lifetime
 from streamydb.testing.database import wait_for
@@ -87,7 +88,7 @@ class Caller:
 def test_a_call_that_pauses_ends_with_its_client(name: str) -> None:
     client = Client(HttpTransport(NOWHERE, BUSY), _session())
     caller = Caller(lambda: CALLS[name](client))
-    wait_for(lambda: bool(client._lifetime.pauses), "a pause")
+    wait_for(lambda: bool(client._awaiting._lifetime.pauses), "a pause")
     client.close()
     assert caller.ended()
     assert type(caller.raised) is _expected(name)
@@ -97,11 +98,11 @@ def test_a_watch_that_pauses_ends_when_it_is_closed() -> None:
     client = Client(HttpTransport(NOWHERE, BUSY), _session())
     watch, other = client.watch(since=0), client.watch(since=0)
     caller, going_on = Caller(lambda: next(watch)), Caller(lambda: next(other))
-    wait_for(lambda: len(client._lifetime.pauses) == 2, "two pauses")
+    wait_for(lambda: len(client._awaiting._lifetime.pauses) == 2, "two pauses")
     watch.close()
     assert caller.ended()
     assert isinstance(caller.raised, StopIteration)
-    assert len(client._lifetime.pauses) == 1, "the other one goes on"
+    assert len(client._awaiting._lifetime.pauses) == 1, "the other one goes on"
     client.close()
     assert going_on.ended()
     assert isinstance(going_on.raised, ClosedError)
@@ -148,14 +149,14 @@ def test_a_closed_watch_is_not_entered(since: int | None) -> None:
 
 def test_no_pause_begins_after_the_end() -> None:
     client = Lifetime("client")
-    watch = Lifetime("watch", client)
+    watch = client.within("watch")
     client.close()
     for each in (client, watch):
         with pytest.raises(ClosedError, match="client is closed"):
-            each.pause(LONG)
+            complete(each.pause(LONG))
 
 
 @scenario
 async def test_a_pause_that_nobody_ends_lasts_as_long_as_it_is_meant_to() -> None:
-    await AsyncLifetime("watch", AsyncLifetime("client")).pause(0.001)
-    Lifetime("watch", Lifetime("client")).pause(0.001)
+    await AsyncLifetime("client").within("watch").pause(0.001)
+    complete(Lifetime("client").within("watch").pause(0.001))

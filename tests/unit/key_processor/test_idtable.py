@@ -20,7 +20,7 @@ from streamydb.key_processor.id_rows import (
     probe,
 )
 from streamydb.key_processor.memory import MemoryIdTables
-from streamydb.local.shard_files import FileIdTables
+from streamydb.local.id_files import FileIdTables
 
 Use = tuple[int, int, int]
 

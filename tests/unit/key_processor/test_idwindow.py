@@ -17,8 +17,8 @@ from streamydb.key_processor import idwindow
 from streamydb.key_processor.id_rows import UsedIds
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables
-from streamydb.local import shard_files
-from streamydb.local.shard_files import FileIdTables
+from streamydb.local import id_files
+from streamydb.local.id_files import FileIdTables
 from tests.support.seeds import seeds
 
 
@@ -91,7 +91,7 @@ def test_ids_are_remembered_for_the_window_and_until_their_deadlines(
     """Against a dict: batches that are repeated, tables that vanish, short spans, joined spans."""
     rng = random.Random(seed)
     monkeypatch.setattr(idwindow, "_RUN_ROWS_MAX", rng.choice([8, 64, 65_536]))
-    monkeypatch.setattr(shard_files, "_MAPPED", {})  # no file stays open after the test
+    monkeypatch.setattr(id_files, "_MAPPED", {})  # no file stays open after the test
     size = rng.choice([40, 400, 4_000])
     blobs, places = MemoryBlobs(), count()
     tables = FileIdTables(tmp_path / f"{next(places)}")

@@ -18,7 +18,8 @@ from streamydb.key_processor.id_rows import UsedIds
 from streamydb.key_processor.idwindow import IdWindow, IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.key_processor.values import Overtaken, ShardValues, ValuesState
-from streamydb.local.shard_files import FileIdTables, LmdbValues
+from streamydb.local.id_files import FileIdTables
+from streamydb.local.shard_files import LmdbValues
 
 KEYS = [b"a", b"b", b"c"]
 Contents = dict[bytes, bytes | None]

@@ -30,7 +30,8 @@ from streamydb.key_processor.idwindow import IdWindowState
 from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
 from streamydb.key_processor.state import ShardState
 from streamydb.key_processor.values import ShardValues, ValuesState
-from streamydb.local.shard_files import FileIdTables, LmdbValues
+from streamydb.local.id_files import FileIdTables
+from streamydb.local.shard_files import LmdbValues
 from streamydb.parser.core import parse_feedback, parse_transactions
 from streamydb.sorter.state import SorterState
 from streamydb.txn_processor import outputs as o

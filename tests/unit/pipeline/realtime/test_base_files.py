@@ -14,6 +14,7 @@ from streamydb.frames.blobs import HEAD_BYTES
 from streamydb.frames.plans import Life
 from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.base import decode_base
+from streamydb.local import shard_files
 from streamydb.local.shard_files import LmdbValues
 from streamydb.parser.last_reads import mark_of
 from streamydb.pipeline.realtime.core import (
@@ -29,8 +30,13 @@ from streamydb.txn_processor import outputs as o
 from tests.support.micro_batches import CONFIG, MicroBatches, put
 
 
-@pytest.fixture
-def gear(tmp_path: Path) -> Iterator[MicroBatches]:
+@pytest.fixture(params=["values in LMDB", "values in segments"])
+def gear(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[MicroBatches]:
+    if request.param == "values in segments":
+        monkeypatch.setattr(shard_files, "_RECENT_PAGES_MAX", 0)
+        monkeypatch.setattr(shard_files, "_WHOLE_SHARE", 1 << 60)
     made = MicroBatches(tmp_path)
     yield made
     LmdbValues.close(made.folder)
