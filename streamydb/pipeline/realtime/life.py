@@ -279,8 +279,11 @@ class GearLife:
 
     def _announce(self, group: Executed | None) -> None:
         """Append the resolved record of a group, if it is time for one."""
-        resolved = self._announcements.due(group, time.monotonic())
-        self._announcer.announce(None if resolved is None else resolved.decode())
+        self._append(self._announcements.due(group, time.monotonic()))
+
+    def _append(self, resolved: bytes | None) -> None:
+        if resolved is not None:
+            self._announcer.announce(resolved.decode())
 
     def note(self) -> None:
         """Tell the coordinator how far this gear is."""
@@ -329,8 +332,7 @@ class GearLife:
                 break
             self.wait(_DRAIN_TURN_S)
         with self._lock:
-            waiting = self._announcements.rest(time.monotonic())
-            self._announcer.announce(None if waiting is None else waiting.decode())
+            self._append(self._announcements.rest(time.monotonic()))
         self._announcer.flush()
         self._noted_s = 0.0
         self.note()

@@ -47,10 +47,8 @@ class World:
         ]
         self.thread = threading.Thread(target=self.go_on, daemon=True)
 
-    def announce(self, text: str | None) -> None:
+    def announce(self, text: str) -> None:
         """Take a moment, in which whoever drains could believe that all is announced."""
-        if text is None:
-            return
         threading.Event().wait(0.002)
         self.announced.append(text.encode())
 
