@@ -19,8 +19,7 @@ from streamydb.backup.kafka import BackupLog
 from streamydb.kafka import TopicNames
 from streamydb.kafka.reader import TopicReader
 from streamydb.local.folder import DatabaseFolder, DatabaseRecord
-from streamydb.testing.database import Database, wait_for
-from streamydb.verify.check.report import CheckReport
+from streamydb.testing.database import Database
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.order import LogRecord, released
 from tests.support.bank import appending, transfers
@@ -118,18 +117,6 @@ def database(db: Database, name: str, *extra: str) -> Iterator[Database]:
         other.kill_pipeline()
 
 
-def settled(db: Database) -> CheckReport:
-    """Check it when all is released: with several partitions the last ones wait for markers."""
-    found: list[CheckReport] = []
-
-    def whole() -> bool:
-        found.append(db.assert_serial())
-        return found[-1].held_back == 0
-
-    wait_for(whole, "the release of everything")
-    return found[-1]
-
-
 @pytest.mark.fault(
     43, "a backup of a database whose pipeline had faults is restored, resized and trimmed by a "
     "mended release", "the same verdicts and states",
@@ -191,7 +178,7 @@ def _resize(db: Database, folder: Path) -> int:
     db.start_pipeline(["--partitions", "1"])
     for partition in range(3):
         db.load(transfers(150, seed=40 + partition), partition=partition)
-    report = settled(db)
+    report = db.assert_serial()
     taken = command(db, "backup", str(folder), "--keep", "1")
     assert taken["digest"] == oracle_digest(db, taken["seq"])
     assert taken["verified"] >= 1
@@ -210,7 +197,7 @@ def _restore_three_partitions(db: Database, folder: Path, last: int) -> None:
             branch.load(transfers(60, seed=60 + partition), partition=partition)
             for partition in range(3)
         )
-        assert settled(branch).transactions == at + sent
+        assert branch.assert_serial().transactions == at + sent
         assert results(branch, at) == results(db, at)
         assert oracle_digest(branch, at) == done["digest"]
 
