@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from streamydb.client.requests import Consistency
 from streamydb.errors import (
     INVALID_JSON,
     NULL_VALUE,
@@ -19,9 +20,11 @@ from streamydb.errors import (
     ValueRejected,
 )
 from streamydb.facade.asgi import Receive
+from streamydb.facade.generations import require_said
 from streamydb.facade.headers import check_content, declared_bytes
 from streamydb.facade.payloads import place_of
 from streamydb.facade.problems import ProblemError
+from streamydb.facade.reads import ReadPoint, check_seqs
 from streamydb.facade.request import FacadeRequest
 from streamydb.facade.waiting import BODY_LEFT_S, await_within
 from streamydb.limits import DEPTH_MAX, VALUE_BYTES_MAX
@@ -31,6 +34,23 @@ from streamydb.records.problems import problem_of_rejection
 from streamydb.records.values import deeper_than
 
 _Body = TypeVar("_Body")
+
+
+class StateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A body that says which state it reads."""
+
+    at: int | None = None
+    consistency: Consistency | None = None
+    min_version: int | None = None
+
+    def point(self, request: FacadeRequest) -> ReadPoint:
+        """Return the state. Raises ProblemError: invalid-parameter; other-generation, if nothing
+        says that `min_version` is of the present one.
+        """
+        check_seqs(at=self.at, min_version=self.min_version)
+        require_said(request.generation, request.services.model.generation, self.min_version)
+        return ReadPoint(self.at, self.consistency, self.min_version)
+
 
 _NO_JSON: Final = "Send one JSON value in UTF-8; a text needs quotes."
 

@@ -50,7 +50,7 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import ReadPoint, in_thread
 from streamydb.facade.services import make_services
 from streamydb.facade.settings import FacadeSettings
-from streamydb.facade.sql_queries import SqlQuery as Asked
+from streamydb.facade.sql_queries import SqlQuery
 from streamydb.facade.sql_statements import SqlTransaction
 from streamydb.facade.streams import stream_page
 from streamydb.facade.transactions import append_and_wait
@@ -125,10 +125,8 @@ class DirectTransport:
             try:
                 async with asyncio.timeout(request.timeout_s + MARGIN_S):
                     if isinstance(request, requests.Query):
-                        freshness = request.freshness
-                        query = Asked(
-                            request.sql, request.params, request.prefix,
-                            freshness.at, freshness.consistency, freshness.min_version,
+                        query = SqlQuery(
+                            request.sql, request.params, request.prefix, _point_of(request),
                             _wait_s(request.timeout_s),
                         )  # fmt: skip
                         return table(await self._services.queries.run(query, ANYBODY))
@@ -210,10 +208,8 @@ class DirectTransport:
         self._services.reader.begin()
 
     async def _snapshot(self, request: requests.Read | requests.Scan) -> ModelSnapshot:
-        freshness = request.freshness
         return await self._services.reader.snapshot(
-            ReadPoint(freshness.at, freshness.consistency, freshness.min_version),
-            request.timeout_s + MARGIN_S,
+            _point_of(request), request.timeout_s + MARGIN_S
         )
 
     async def _read(self, request: requests.Read) -> requests.Reading:
@@ -235,11 +231,9 @@ class DirectTransport:
             return requests.Page(snapshot.seq, entries, cursor)
 
     async def _statements(self, request: requests.SqlStatements) -> requests.SqlAnswer:
-        freshness = request.freshness
-        asked = SqlTransaction(
-            request.tables, request.statements, request.id,
-            freshness.at, freshness.consistency, freshness.min_version,
-                            _wait_s(request.timeout_s),
+        wanted = SqlTransaction(
+            request.tables, request.statements, request.id, _point_of(request),
+            _wait_s(request.timeout_s),
         )  # fmt: skip
 
         async def commit(txn_id: str, payload: bytes) -> Result:
@@ -252,7 +246,7 @@ class DirectTransport:
                 raise pending.problem()
             return result
 
-        return sql_answer(await self._services.statements.run(asked, ANYBODY, commit))
+        return sql_answer(await self._services.statements.run(wanted, ANYBODY, commit))
 
     async def _ask(self, request: requests.Ask) -> requests.Outcome:
         position = None
@@ -306,6 +300,13 @@ class DirectStream:
 
 
 _ENDED: Final = "The stream of changes has ended."
+
+
+def _point_of(
+    request: requests.Read | requests.Scan | requests.Query | requests.SqlStatements,
+) -> ReadPoint:
+    freshness = request.freshness
+    return ReadPoint(freshness.at, freshness.consistency, freshness.min_version)
 
 
 def _wait_s(timeout_s: float) -> float:
