@@ -61,10 +61,7 @@ def call(
 
 def read(target: Target, keys: Sequence[str], timeout_s: float) -> dict[str, bytes]:
     """Values of keys by a transaction, as JSON; null: absent.
-
-    Raises:
-        StreamyError: as `call`.
-        Failure: as `call`; or the transaction did not commit.
+    Raises StreamyError: as `call`; Failure: as `call`; or the transaction did not commit.
     """
     result = call(target, {"reads": keys}, timeout_s)
     if result.status != "committed":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from streamydb.cli.common import EXIT_USAGE, fail, plain, print_raw
-from streamydb.cli.options import DatabaseOptions, Json, Procedures
+from streamydb.cli.options import DatabaseOptions, Json, Procedures, backup_option
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ def explain(
         ),
     ] = True,
     backup: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Execute this backup, from its nearest state."),
+        Path | None, backup_option("Execute this backup, from its nearest state.")
     ] = None,
     procedures: Procedures = None,
     json: Json = False,

@@ -10,7 +10,7 @@ import typer
 
 from streamydb.cli.common import EXIT_USAGE, fail, print_json, say
 from streamydb.cli.create import copies_of
-from streamydb.cli.options import DatabaseOptions, Json, Procedures, ReplicaOptions, point
+from streamydb.cli.options import DatabaseOptions, Json, Procedures, ReplicaOptions, point_option
 from streamydb.cli.phases import Phases, bar
 from streamydb.cli.target import find_target
 from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
@@ -37,12 +37,7 @@ def restore(
     folder: Annotated[Path, typer.Argument(help="The folder of the backup.")],
     options: DatabaseOptions,
     replicas: ReplicaOptions,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            help="A seq, or a time (ISO 8601 with zone) (default: the newest).", callback=point
-        ),
-    ] = None,
+    at: Annotated[str | None, point_option("the newest")] = None,
     shards: Shards = None,
     json: Json = False,
 ) -> None:

@@ -333,9 +333,7 @@ class LmdbSnapshot:
 
     def __init__(self, folder: Path) -> None:
         """Open the file in ``folder``, which is there.
-
-        Raises:
-            SegmentLostError: a segment is not there (any more).
+        Raises SegmentLostError: a segment is not there (any more).
         """
         env, self._values, self._about, self._ends = _environment(folder)
         self._txn = env.begin(self._values)

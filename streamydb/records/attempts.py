@@ -23,10 +23,7 @@ _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 def following(txn_id: str, result: Result) -> str | None:
     """The id of the attempt after the one with this verdict; None if it is final.
-
-    Args:
-        txn_id: the id of the attempt.
-        result: its verdict.
+    ``txn_id``: the id of the attempt. ``result``: its verdict.
     """
     return id_after(txn_id) if _missing(result) else None
 

@@ -124,15 +124,11 @@ class ReadBefore(InvariantViolation):
 
 def require_ruled(faults: list[Fault], *, executed: bool = False) -> None:
     """Stop if there are faults without a ruling.
-
-    Args:
-        faults: what our own code failed on, rulings not counted.
-        executed: another pipeline, or an earlier life of this one, has executed these
-            transactions, so the verdicts are known and are not ours to give.
-
-    Raises:
-        UnruledFaults: there are some, and a ruling can be made.
-        TooLate: there are some, and the verdicts are known.
+    ``faults``: what our own code failed on, rulings not counted. ``executed``: another pipeline, or
+    an earlier life of this one, has executed these transactions, so the verdicts are known and are
+    not ours to give.
+    Raises UnruledFaults: there are some, and a ruling can be made; TooLate: there are some, and the
+    verdicts are known.
     """
     if not faults:
         return

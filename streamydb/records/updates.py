@@ -24,9 +24,7 @@ def apply_update(update: r.Update, before: bytes | None, ts_ms: int) -> bytes | 
     """The value after ``update`` of a value (None: absent), with its end (`records.expiry`).
 
     ``ts_ms``: the commit time.
-
-    Raises:
-        UpdateFailed: it cannot be made.
+    Raises UpdateFailed: it cannot be made.
     """
     return after_update(update, before, _applied(update, before), ts_ms)
 
