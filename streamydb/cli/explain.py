@@ -53,7 +53,7 @@ def explain(
 
     from streamydb.cli.backup_options import noting
     from streamydb.cli.phases import Phases
-    from streamydb.facade.explanation import explain as told
+    from streamydb.facade.explanation import explain as explained
     from streamydb.facade.explanation.core import MetValue
     from streamydb.facade.explanation.kafka import collect
     from streamydb.facade.kafka_search import search_result
@@ -82,7 +82,7 @@ def explain(
             state = executed_before(history, result.seq, progress)
             return {key: MetValue(*state[key]) for key in keys if key in state}
 
-        history_of_transaction = told(
+        history_of_transaction = explained(
             result, collect(target.connection, target.database, result), look
         )
         phase.outcome = f"seq {history_of_transaction.order.seq:,}"

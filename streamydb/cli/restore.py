@@ -281,15 +281,15 @@ def _make_topics(target: Target, manifest: BackupManifest) -> None:
         close_log(target.connection, target.database)
 
 
-def _refuse_used(target: Target, found: Mapping[str, TopicDescription], partitions: int) -> None:
+def _refuse_used(target: Target, topics: Mapping[str, TopicDescription], partitions: int) -> None:
     """Refuse, before anything is changed, a database that is no interrupted restore. Raises
     Failure: it has outputs, or records in a log that would have to get more partitions.
     """
     from streamydb.kafka import TopicNames
 
     names = TopicNames(target.database)
-    used = any(any(found[name].ends) for name in (names.results, names.changes) if name in found)
-    log = found.get(names.transactions)
+    used = any(any(topics[name].ends) for name in (names.results, names.changes) if name in topics)
+    log = topics.get(names.transactions)
     if used or (log is not None and any(log.ends) and log.partitions < partitions):
         fail(
             f"there is a database {target.database} at {target.bootstrap} already, and it has been "

@@ -25,12 +25,12 @@ def with_generation(text: str, generation: str) -> str:
     return text if generation == FIRST else f"{text}{_MARK}{generation}"
 
 
-def require_generation(found: str, present: str) -> None:
+def require_generation(said_generation: str, present: str) -> None:
     """Refuse what is of another generation. Raises ProblemError: other-generation."""
-    if found != present:
+    if said_generation != present:
         raise ProblemError(
             "other-generation",
-            f"This is of generation {said_as(found)}, and the database is of generation "
+            f"This is of generation {said_as(said_generation)}, and the database is of generation "
             f"{said_as(present)}: it was restored or forked, or has lost the end of its log. Seqs "
             "stand for other transactions now: forget what you have, and read the present state.",
             generation=said_as(present),

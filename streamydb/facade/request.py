@@ -85,17 +85,17 @@ class FacadeRequest:
         times.
         """
         if self._headers is None:
-            found: dict[str, str] = {}
+            headers: dict[str, str] = {}
             repeated: set[str] = set()
             for field, content in self.fields:
                 name, value = field.decode("latin-1"), content.decode("latin-1")
-                if name in found:
+                if name in headers:
                     repeated.add(name)
-                    value = f"{found[name]}, {value}"
-                found[name] = value
+                    value = f"{headers[name]}, {value}"
+                headers[name] = value
             again = [name for name in _SINGLE if name.lower() in repeated]
             if again:
                 detail = f"The header {again[0]} was sent several times."
                 raise ProblemError("invalid-parameter", detail, parameters=again)
-            self._headers = found
+            self._headers = headers
         return self._headers

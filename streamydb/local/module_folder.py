@@ -123,9 +123,9 @@ def publish(path: Path, folder: Path) -> Module:
 
 def published(folder: Path) -> list[Published]:
     """The versions in a folder, by module and hash."""
-    found = []
+    versions = []
     for path in folder.glob("*.py"):
         parts = path.name.split(".")
         if len(parts) == 3 and len(parts[1]) == 64:
-            found.append(Published(parts[0], "sha256:" + parts[1], path))
-    return sorted(found)
+            versions.append(Published(parts[0], "sha256:" + parts[1], path))
+    return sorted(versions)

@@ -116,14 +116,14 @@ class Segments:
         for number in range(len(self.listed)):
             self._mapped(number)
 
-    def filled(self, keys: Sequence[bytes], found: list[Any]) -> list[Any]:
-        """Return what LMDB has ``found`` of keys, and what the segments have of the others.
+    def filled(self, keys: Sequence[bytes], recent: list[Any]) -> list[Any]:
+        """Return what LMDB has ``recent`` of keys, and what the segments have of the others.
         Raises SegmentLostError: see `open_all`.
         """
         if not self.listed:
-            return found
-        missing = [row for row, item in enumerate(found) if item is None]
-        out = [item or None for item in found]
+            return recent
+        missing = [row for row, item in enumerate(recent) if item is None]
+        out = [item or None for item in recent]
         for row, item in zip(missing, self.find([keys[row] for row in missing]), strict=True):
             out[row] = item
         return out
@@ -202,14 +202,14 @@ class Segments:
 
     def _mapped(self, number: int) -> _Mapped:
         segment = self.listed[number]
-        found = self.open.get(segment.name)
-        if found is None:
+        mapped = self.open.get(segment.name)
+        if mapped is None:
             try:
-                found = _map(self._folder / segment.name, segment)
+                mapped = _map(self._folder / segment.name, segment)
             except (FileNotFoundError, ValueError) as error:
                 raise SegmentLostError(segment.name, self.raw) from error
-            self.open[segment.name] = found
-        return found
+            self.open[segment.name] = mapped
+        return mapped
 
 
 _OPEN: dict[Path, Segments] = {}
@@ -283,11 +283,11 @@ def _resident() -> Any:
     if mmap.PAGESIZE != PAGE_BYTES:
         return None
     try:
-        found = ctypes.CDLL(None).mincore
+        mincore = ctypes.CDLL(None).mincore
     except (AttributeError, OSError):
         return None
-    found.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
-    return found
+    mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    return mincore
 
 
 class _Following(NamedTuple):
