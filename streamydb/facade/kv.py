@@ -10,7 +10,6 @@ import msgspec
 
 from streamydb.client.session import new_id
 from streamydb.facade.answer import Answer, json_answer, unchanged
-from streamydb.facade.body import StateBody, decode_fields, decode_value_body, request_body
 from streamydb.facade.codings import tagged
 from streamydb.facade.conditions import KeyConditions, conditions_of, entity_tag
 from streamydb.facade.cursors import ListCursor, decode_cursor, encode_cursor
@@ -19,7 +18,13 @@ from streamydb.facade.payloads import conditional_write
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import ExpiryQuery, ListQuery, NoQuery, ReadQuery
 from streamydb.facade.reads import ReadPoint, check_point, in_thread
-from streamydb.facade.request import FacadeRequest
+from streamydb.facade.request import (
+    FacadeRequest,
+    StateBody,
+    decode_fields,
+    decode_value_body,
+    request_body,
+)
 from streamydb.facade.transactions import execute
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.records import CONSTRAINTS_KEY, Result

@@ -9,12 +9,11 @@ import msgspec
 
 from streamydb.errors import ID_REUSED, ValueRejected
 from streamydb.facade.answer import Answer, json_answer
-from streamydb.facade.body import StateBody, decode_fields, request_body
 from streamydb.facade.headers import Preference, idempotency_key, preference
 from streamydb.facade.payloads import refuse_code
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import NoQuery
-from streamydb.facade.request import FacadeRequest
+from streamydb.facade.request import FacadeRequest, StateBody, decode_fields, request_body
 from streamydb.facade.sql_queries import SqlQuery
 from streamydb.facade.sql_statements import SqlTransaction
 from streamydb.facade.transactions import authorise_and_execute

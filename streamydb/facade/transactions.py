@@ -11,7 +11,6 @@ from msgspec import UNSET
 from streamydb.errors import UNTIMELY
 from streamydb.facade.answer import Answer, json_answer
 from streamydb.facade.auth import ANYBODY, Caller
-from streamydb.facade.body import request_body
 from streamydb.facade.explanation.core import visible_history
 from streamydb.facade.headers import Preference, deadline_ms, idempotency_key, preference
 from streamydb.facade.payloads import (
@@ -24,7 +23,7 @@ from streamydb.facade.payloads import (
 from streamydb.facade.ports import LogPosition
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import NoQuery, VerdictQuery
-from streamydb.facade.request import FacadeRequest
+from streamydb.facade.request import FacadeRequest, request_body
 from streamydb.facade.services import Services
 from streamydb.facade.writes import PendingWrite, TransactionWriter, location, verdict_body
 from streamydb.limits import INTEGER_MAX, LOCK_ATTEMPTS_MAX
