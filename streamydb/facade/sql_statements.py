@@ -138,14 +138,14 @@ class StatementRunner:
             if result.status == "committed":
                 return _body(result.seq, result.id or txn_id, outcome)  # of the last attempt
             if result.code != CHECK_FAILED:
-                raise _aborted(result)
+                raise _aborted(result, "The transaction was aborted; nothing was written.")
             if wanted.txn_id is not None or time.monotonic() > until:
                 break
             await asyncio.sleep(min(_BACKOFF_S * 2**number, until - time.monotonic()))
         detail = (
             "Others have written what was read; nothing was written. Send it again, with a new id."
         )
-        raise ProblemError("aborted", detail, code=result.code, id=result.id, seq=result.seq)
+        raise _aborted(result, detail)
 
     async def stop(self) -> None:
         pool, self._pool = self._pool, None
@@ -220,8 +220,7 @@ def _refused(outcome: dict[str, Any]) -> ProblemError:
     return ProblemError("query-invalid", detail, reason=kind, **members)
 
 
-def _aborted(result: Result) -> ProblemError:
-    detail = "The transaction was aborted; nothing was written."
+def _aborted(result: Result, detail: str) -> ProblemError:
     return ProblemError("aborted", detail, code=result.code, id=result.id, seq=result.seq)
 
 
