@@ -41,7 +41,6 @@ from streamydb.facade.payloads import parse, with_timely_deadline
 from streamydb.facade.ports import (
     ChangeBatch,
     ChangeSource,
-    LogPosition,
     ModelSnapshot,
     ServedModel,
     TransactionLog,
@@ -53,7 +52,7 @@ from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import SqlQuery
 from streamydb.facade.sql_statements import SqlTransaction
 from streamydb.facade.streams import stream_page
-from streamydb.facade.transactions import append_and_wait
+from streamydb.facade.transactions import append_and_wait, position_in
 from streamydb.facade.waiting import retrieve
 from streamydb.facade.writes import PendingWrite
 from streamydb.kafka.errors import KafkaUnavailableError
@@ -124,22 +123,27 @@ class DirectTransport:
                 return emissions(body)
             try:
                 async with asyncio.timeout(request.timeout_s + MARGIN_S):
-                    if isinstance(request, requests.Query):
-                        query = SqlQuery(
-                            request.sql, request.params, request.prefix, _point_of(request),
-                            _wait_s(request.timeout_s),
-                        )  # fmt: skip
-                        return table(await self._services.queries.run(query, ANYBODY))
-                    if isinstance(request, requests.SqlStatements):
-                        return await self._statements(request)
-                    if isinstance(request, requests.Send):
-                        writer = self._services.writer
-                        pending = await writer.append(request.id, request.payload)
-                        result = await writer.verdict(pending, Preference(False, request.timeout_s))
-                        return _pending(pending) if result is None else result
-                    return await self._ask(request)
+                    return await self._perform(request)
             except TimeoutError:
                 raise ConnectionLostError("No answer came in time.") from None
+
+    async def _perform(
+        self, request: requests.Query | requests.SqlStatements | requests.Send | requests.Ask
+    ) -> Any:
+        if isinstance(request, requests.Query):
+            query = SqlQuery(
+                request.sql, request.params, request.prefix, _point_of(request),
+                _wait_s(request.timeout_s),
+            )  # fmt: skip
+            return table(await self._services.queries.run(query, ANYBODY))
+        if isinstance(request, requests.SqlStatements):
+            return await self._statements(request)
+        if isinstance(request, requests.Ask):
+            return await self._ask(request)
+        writer = self._services.writer
+        pending = await writer.append(request.id, request.payload)
+        result = await writer.verdict(pending, Preference(False, request.timeout_s))
+        return _pending(pending) if result is None else result
 
     async def open(self, request: requests.Open) -> DirectStream:
         with _translated():
@@ -249,11 +253,7 @@ class DirectTransport:
         return sql_answer(await self._services.statements.run(wanted, ANYBODY, commit))
 
     async def _ask(self, request: requests.Ask) -> requests.Outcome:
-        position = None
-        if request.position is not None:
-            partition, _, offset = request.position.partition(":")
-            position = LogPosition(int(partition), int(offset))
-        wait = Preference(False, request.timeout_s)
+        position, wait = position_in(request.position), Preference(False, request.timeout_s)
         outcome = await self._services.writer.ask(request.id, position, wait)
         return _pending(outcome) if isinstance(outcome, PendingWrite) else outcome
 

@@ -69,7 +69,7 @@ async def verdict_of(request: FacadeRequest, record: str | None) -> Result | Ans
         raise ProblemError("transaction-unknown", "The path has no id.")
     wait = preference(request.headers)
     outcome = await request.services.writer.ask(
-        txn_id, _position_in(record), wait, request.client_name
+        txn_id, position_in(record), wait, request.client_name
     )
     return _ask_later(outcome, wait) if isinstance(outcome, PendingWrite) else outcome
 
@@ -183,7 +183,8 @@ def _ask_later(pending: PendingWrite, wait: Preference) -> Answer:
     return json_answer(pending.body(), 202, {**pending.headers(), **wait.applied()})
 
 
-def _position_in(record: str | None) -> LogPosition | None:
+def position_in(record: str | None) -> LogPosition | None:
+    """Return the place in the log that a text names. Raises ProblemError: invalid-parameter."""
     if record is None:
         return None
     partition, _, offset = record.partition(":")
