@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs, unquote
@@ -32,11 +31,13 @@ from streamydb.client.session import Generation
 from streamydb.client.watch_core import decode_event
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.facade.auth import ANYBODY, Tokens
+from streamydb.facade.cursors import ListCursor
 from streamydb.facade.feed import ChangeFilter, change_filter
 from streamydb.facade.generations import require_generation
 from streamydb.facade.headers import Preference
 from streamydb.facade.kafka import KafkaLog
 from streamydb.facade.kafka_changes import KafkaChanges
+from streamydb.facade.kv import read_page
 from streamydb.facade.payloads import parse, with_timely_deadline
 from streamydb.facade.ports import (
     ChangeBatch,
@@ -46,7 +47,7 @@ from streamydb.facade.ports import (
     TransactionLog,
 )
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.reads import ReadPoint, in_thread
+from streamydb.facade.reads import ReadPoint
 from streamydb.facade.services import make_services
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import SqlQuery
@@ -225,14 +226,12 @@ class DirectTransport:
 
     async def _scan(self, request: requests.Scan) -> requests.Page:
         with await self._snapshot(request) as snapshot:
-            scan = partial(
-                snapshot.scan, prefix=request.prefix, start=request.start, end=request.end,
-                after=request.cursor, limit=request.limit + 1,
-            )  # fmt: skip
-            page = await in_thread(scan)
-            entries = [_stored(entry) for entry in page[: request.limit]]
-            cursor = entries[-1].key if len(page) > request.limit else None
-            return requests.Page(snapshot.seq, entries, cursor)
+            after = request.cursor or ""
+            place = ListCursor(snapshot.seq, request.prefix, request.start, request.end, after)
+            bytes_max = self._services.settings.answer_bytes_max
+            page = await read_page(snapshot, place, request.limit, bytes_max)
+            entries = _decode_entries(b"[%b]" % page.items)
+            return requests.Page(snapshot.seq, entries, page.last)
 
     async def _statements(self, request: requests.SqlStatements) -> requests.SqlAnswer:
         wanted = SqlTransaction(
@@ -299,6 +298,7 @@ class DirectStream:
             self._waits = None
 
 
+_decode_entries: Final = msgspec.json.Decoder(list[requests.Stored]).decode
 _ENDED: Final = "The stream of changes has ended."
 
 

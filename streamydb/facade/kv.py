@@ -15,6 +15,7 @@ from streamydb.facade.conditions import KeyConditions, conditions_of, entity_tag
 from streamydb.facade.cursors import ListCursor, decode_cursor, encode_cursor
 from streamydb.facade.headers import idempotency_key, preference
 from streamydb.facade.payloads import conditional_write
+from streamydb.facade.ports import ModelSnapshot
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import ExpiryQuery, ListQuery, NoQuery, ReadQuery
 from streamydb.facade.reads import ReadPoint, check_point, in_thread
@@ -27,6 +28,7 @@ from streamydb.facade.request import (
 )
 from streamydb.facade.transactions import execute
 from streamydb.limits import KEY_BYTES_MAX
+from streamydb.read_model.ports import JsonPage
 from streamydb.records import CONSTRAINTS_KEY, Result
 
 SNAPSHOT_HEADER: Final = "Streamydb-Snapshot"  # the seq whose state an answer shows
@@ -108,13 +110,7 @@ async def list_values(request: FacadeRequest, query: ListQuery) -> Answer:
     limit = min(query.limit, services.settings.page_entries_max)
     with await services.reader.snapshot(point) as snapshot:
         seq = snapshot.seq
-        scan = partial(
-            snapshot.scan_json, prefix=place.prefix, start=place.start, end=place.end,
-            after=place.after or None, limit=limit, bytes_max=services.settings.answer_bytes_max,
-        )  # fmt: skip
-        page = scan(at_once=True) if limit <= _AT_ONCE else None
-        if page is None or not page.whole:  # many keys that have been deleted lie before it
-            page = await in_thread(scan)
+        page = await read_page(snapshot, place, limit, services.settings.answer_bytes_max)
     following = b"null"
     if page.last is not None:
         next_place = ListCursor(seq, place.prefix, place.start, place.end, page.last)
@@ -122,6 +118,20 @@ async def list_values(request: FacadeRequest, query: ListQuery) -> Answer:
         following = b'"%b"' % cursor.encode()
     answer = b'{"seq":%d,"entries":[%b],"cursor":%b}' % (seq, page.items, following)
     return json_answer(answer, headers={SNAPSHOT_HEADER: str(seq)})
+
+
+async def read_page(
+    snapshot: ModelSnapshot, place: ListCursor, limit: int, bytes_max: int
+) -> JsonPage:
+    """Read the page of a list that begins at a place; in a thread if that may take long."""
+    scan = partial(
+        snapshot.scan_json, prefix=place.prefix, start=place.start, end=place.end,
+        after=place.after or None, limit=limit, bytes_max=bytes_max,
+    )  # fmt: skip
+    page = scan(at_once=True) if limit <= _AT_ONCE else None
+    if page is None or not page.whole:  # many keys that have been deleted lie before it
+        page = await in_thread(scan)
+    return page
 
 
 async def _run_read(function: Callable[..., _T], count: int, *args: Any, **named: Any) -> _T:
