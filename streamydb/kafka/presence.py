@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
+from confluent_kafka import Message as Record
 
 from streamydb.errors import RecordError
 from streamydb.kafka.creation import log_id
@@ -29,9 +30,6 @@ from streamydb.records.control import (
     owner_of,
 )
 from streamydb.records.gears import GearStatus
-
-if TYPE_CHECKING:
-    from confluent_kafka import Message as Record
 
 PRESENT_S: Final = 30.0
 """For how long a pipeline counts as running after it was heard: three beats of one that is alone.

@@ -156,7 +156,6 @@ def hand_over(
     Raises:
         HandoverError: none is ready, or it did not take over.
         TopicsError: Kafka does not answer, or there is no such database.
-
     """
     log = log_id(connection, database)
     if not existing(connection, [TopicNames(database).control]):
@@ -265,10 +264,9 @@ def _with_pause(
             if sum(ends.values()) - sum(begin.values()) > _VERDICTS_MAX:
                 what = f"more than {_VERDICTS_MAX:,} verdicts were written meanwhile"
                 return msgspec.structs.replace(done, pause_unknown=what)
-            reader.assign(begin)
-            for records in reader.until(ends):
-                timed = (written(record.timestamp()[1], record.value()) for record in records)
-                verdicts += [verdict for verdict in timed if verdict is not None]
+            for record in reader.between({n: (begin.get(n, 0), end) for n, end in ends.items()}):
+                verdict = written(record.timestamp()[1], record.value())
+                verdicts += [] if verdict is None else [verdict]
     except ReadingError as error:
         return msgspec.structs.replace(done, pause_unknown=str(error))
     pause_ms = longest_pause(verdicts, begun_ms)
