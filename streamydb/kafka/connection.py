@@ -280,7 +280,7 @@ def _is_kafka(answer: bytes) -> bool:
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
-    """Return host and port of `host:port`. Raises ValueError: the port is no number."""
+    """Return host and port of `host:port`."""
     host, _, port = address.strip().rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -385,10 +385,6 @@ class StopRequestedError(StreamyError):
     """The service was told to stop before it had started."""
 
 
-class _NobodyListensError(StreamyError):
-    """No broker is there."""
-
-
 class KafkaRetry:
     """Asks Kafka until it answers.
 
@@ -442,7 +438,7 @@ class KafkaRetry:
     def _look(self) -> None:
         if self._addresses is not None and not listens(self._addresses):
             what = f"Kafka does not answer: nobody listens at {self._addresses}"
-            raise _NobodyListensError(what) from TimeoutError()
+            raise StreamyError(what) from TimeoutError()
 
     def _say(self, error: Exception, said_s: float) -> float:
         """Log why it waits; return when the log was last written."""
