@@ -11,17 +11,12 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from streamydb.records import decode_marker
-from streamydb.verify.oracle.order import Ordered
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from streamydb.sorter.state import PartitionState
-    from streamydb.verify.oracle.order import LogRecord
+from streamydb.sorter.state import PartitionState
+from streamydb.verify.oracle.order import LogRecord, Ordered
 
 _NEVER = -1
 _FOREVER = 2**62
