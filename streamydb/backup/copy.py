@@ -38,10 +38,7 @@ class Subject:
     """The database of a backup.
 
     Attributes:
-        connection: settings of confluent-kafka.
-        database: its name.
         log: Kafka's id of its log.
-        shards: how many it has.
         grouping: planner or single.
         partitions: of the log when it was created.
         id_window: for how many seqs an id is remembered.
@@ -58,6 +55,11 @@ class Subject:
     id_window: int
     digest_interval: int
     procedures: Path = field(default_factory=Path)
+
+    def manifest(self, ends: Mapping[int, int]) -> BackupManifest:
+        """Describe a backup of the log up to these offsets, without any state."""
+        facts = {name: getattr(self, name) for name in (*_SAME, "shards", "grouping")}
+        return BackupManifest(format=FORMAT, seq=0, ts_ms=0, ends=dict(ends), states=[], **facts)
 
 
 class BackupReport(NamedTuple):
@@ -203,9 +205,7 @@ def state_at(
 
 @contextmanager
 def _told_of_room(work: Path) -> Iterator[None]:
-    """Say where the values cannot be written, which LMDB does not.
-    Raises BackupError: they cannot.
-    """
+    """Say where the values cannot be written, which LMDB does not."""
     try:
         yield
     except lmdb.Error as fault:
@@ -233,14 +233,7 @@ def _begin(folder: BackupFolder, subject: Subject, spans: Mapping[int, Span]) ->
             f"the log of {subject.database} was trimmed (it begins at {_places(trimmed)}), so a "
             "new backup could not be restored: go on with the one that it was trimmed behind"
         )
-    manifest = BackupManifest(
-        format=FORMAT,
-        seq=0,
-        ts_ms=0,
-        ends={},
-        states=[],
-        **{name: getattr(subject, name) for name in (*_SAME, "shards", "grouping")},
-    )
+    manifest = subject.manifest({})
     folder.write_manifest(manifest)
     return manifest
 

@@ -96,7 +96,7 @@ class StateFolder:
         )
 
     def require_whole(self) -> None:
-        """Check every file. Raises BackupError: one is missing or damaged."""
+        """Check every file."""
         for name in self.about().files:
             unwrap(_read(self.folder / name), str(self.folder / name))
 
@@ -213,9 +213,7 @@ class BackupFolder:
             )
 
     def last_row(self, partition: int) -> Row | None:
-        """The last record of a partition; None if there is none.
-        Raises BackupError: its file is damaged.
-        """
+        """The last record of a partition; None if there is none."""
         segments = self.segments(partition)
         if not segments:
             return None

@@ -23,7 +23,6 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         format: of the folder.
-        database: its name.
         log: Kafka's id of the log.
         shards: of the database when the backup was taken.
         grouping: of the same.
@@ -55,9 +54,7 @@ def encode_json(value: msgspec.Struct) -> bytes:
 
 
 def decode_manifest(data: bytes, name: str) -> BackupManifest:
-    """The manifest in the file called ``name``.
-    Raises BackupError: it is none, or of a newer format.
-    """
+    """The manifest in the file called ``name``."""
     manifest: BackupManifest = decode_about(data, name, BackupManifest, FORMAT)
     return manifest
 

@@ -86,7 +86,6 @@ class LogReplay:
         rulings: which records a fault of ours has aborted.
 
     Attributes:
-        seq: the last executed transaction.
         digests: those of the whole state at the ends of intervals, by seq.
     """
 
