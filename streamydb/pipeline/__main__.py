@@ -24,7 +24,6 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
     Args:
         arguments: without the program's name.
         submitted: `spark-submit` starts us, so it has the master.
-
     """
     options = _parser(submitted=submitted).parse_args(arguments)
     logging.basicConfig(

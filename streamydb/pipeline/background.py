@@ -185,7 +185,6 @@ WORKERLESS_LOOKS: Final = 7
 
 _GROWN_MB: Final = 64  # a heap that has grown by less since the last time is left alone
 
-
 _END_WORKERS: Final = """
     try {
         java.lang.reflect.Field current =
@@ -268,9 +267,7 @@ class IdleHeap(Background):
     def look(self) -> None:
         """Have memory given back, if nothing has come for some looks: first the heap, if it has
         grown since the last time, then the workers.
-
-        Raises:
-            Py4JError: the JVM does not answer.
+        Raises Py4JError: the JVM does not answer.
         """
         came, self._came = self._came, False
         self._idle_looks = 0 if came else self._idle_looks + 1
@@ -347,7 +344,7 @@ class LogSampler(Background):
             self._stop.wait(SAMPLE_S)
 
     def _sample(self, admin: KafkaAdministrator) -> None:
-        """Ask once. Raises StreamyError: Kafka does not answer."""
+        """Ask once."""
         topics = cluster(admin).topics
         counts = {
             name: range(count_partitions(topics.get(name)))

@@ -51,9 +51,7 @@ _SHUTDOWNS = ("SparkContext was shut down", "stopped SparkContext", "ThreadPoolE
 
 def after_jvm(parts: RunParts, error: Exception) -> int:
     """Report that the JVM has died, which causes every other error; return the exit code.
-
-    Raises:
-        Exception: the error, if the JVM lives.
+    Raises Exception: the error, if the JVM lives.
     """
     why = str(error) if isinstance(error, JvmEndedError) else parts.jvm.ended(_JVM_END_S)
     if why is None:
@@ -74,9 +72,7 @@ def wait(queries: RestartedQuery, parts: RunParts, failure: Callable[[], str | N
     """Wait until the query ends; return the process's exit code.
 
     ``failure``: says why the pipeline must not go on; None while it may.
-
-    Raises:
-        JvmEndedError: Spark's JVM has ended.
+    Raises JvmEndedError: Spark's JVM has ended.
     """
     code = 1
     try:

@@ -52,9 +52,8 @@ def mend(checkpoint: Path, shards: int, operators: int) -> Resumption | None:
 
     ``shards``: of the database: partitions of each operator's state. ``operators``: how many
     stateful operators the query has.
-
-    Raises:
-        ConfigurationError: there is no whole batch; it names a file and the command that rebuilds.
+    Raises ConfigurationError: there is no whole batch; it names a file and the command that
+    rebuilds.
     """
     query = checkpoint / "query"
     if not query.exists():

@@ -167,9 +167,7 @@ def start_processes(
     """Start what a session will need, so that it boots while the caller loads its modules.
 
     ``master``: Spark's master URL; None: `spark-submit` has started what there is.
-
-    Raises:
-        ConfigurationError: there is no Java, or a jar is missing.
+    Raises ConfigurationError: there is no Java, or a jar is missing.
     """
     _prepare_environment(master)
     os.environ.setdefault(_HASH_SEED, str(secrets.randbits(32)))

@@ -6,25 +6,28 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.kafka import TopicNames, log_id, recall
-from streamydb.kafka.changes import BATCH_RECORDS_MAX, ChangesExpiredError, KafkaSource, SourceError
+from streamydb.kafka.changes import (
+    BATCH_RECORDS_MAX,
+    ChangesExpiredError,
+    ChangesTopic,
+    KafkaSource,
+    SourceError,
+    TopicState,
+)
 from streamydb.kafka.connection import KafkaRetry, StopRequestedError, is_transient
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.read_model.core import PartitionProgress, Retention, StoreBatch, TopicProgress, plan
 from streamydb.read_model.errors import StoreMismatchError
+from streamydb.read_model.model import ReadModel
 from streamydb.records.generation import FIRST
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from streamydb.kafka.changes import ChangesTopic, TopicState
-    from streamydb.read_model.model import ReadModel
-    from streamydb.settings import Settings
+from streamydb.settings import Settings
 
 RETENTION_S: Final = 3600.0
 """How far back snapshots are kept by default, in seconds of commit time before the latest."""
@@ -207,9 +210,7 @@ class Follower:
 
 
 def _recorded(settings: Settings) -> str | None:
-    """The generation that is recorded beside a database's log; None: we may not read it.
-    Raises TopicsError: Kafka does not answer.
-    """
+    """The generation that is recorded beside a database's log; None: we may not read it."""
     connection = settings.client_config()
     try:
         log = log_id(connection, settings.database)
