@@ -296,9 +296,7 @@ class KafkaAppender(_SelfEndingClient, Producer):
             return 1
 
     def flush(self, timeout: float = -1) -> int:
-        """Wait up to `timeout` seconds until all records have their fate;
-        return how many lack it.
-        """
+        """Wait up to `timeout` seconds for the fates of all records; return how many lack it."""
         try:
             return int(super().flush(timeout))
         except KafkaException as ended:

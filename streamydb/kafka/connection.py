@@ -359,9 +359,7 @@ def watermarks(consumer: Any, topic: str, number: int, timeout_s: float) -> tupl
 
 
 def _of_tls(error: KafkaError) -> bool:
-    """Return True if the TLS handshake failed; a broker that refuses a certificate says so only
-    later.
-    """
+    """Return True if TLS failed; a broker that refuses a certificate says so only later."""
     reason = error.str()
     failed = error.code() == _SSL or ":SSL routines:" in reason
     return failed and not reason.startswith(_NAMELESS)

@@ -199,8 +199,8 @@ def add_shared(client_config: Mapping[str, str], database: str, pipeline: str = 
     log, shards = existing_topics[names.transactions], existing_topics[names.feedback].partitions
     spread = existing_topics[names.changes].partitions
     plans, topics = plans_beside(names, log, shards, spread, pipeline), cluster(admin).topics
-    wanted = (*names.beside(), names.feedback_of(pipeline))
-    missing = [plans[name] for name in wanted if name not in topics]
+    wanted = {*names.beside(), names.feedback_of(pipeline)} - topics.keys()
+    missing = [plan for plan in plans.values() if plan.name in wanted]
     _make(admin, missing)
     if missing and is_synced(client_config, database):
         set_sync(client_config, database, on=True)

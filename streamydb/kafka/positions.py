@@ -122,9 +122,7 @@ def written_until(connection: Mapping[str, str], database: str) -> int | None:
 
 
 def offsets_json(topic: str, offsets: Mapping[int, int]) -> str:
-    """Offsets as the options startingOffsets and endingOffsets of Spark's Kafka source want
-    them.
-    """
+    """Offsets as Spark's options startingOffsets and endingOffsets want them."""
     by_partition = {str(number): offset for number, offset in sorted(offsets.items())}
     return msgspec.json.encode({topic: by_partition}).decode()
 

@@ -76,8 +76,11 @@ def heard(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> list[Pr
         now_ms: the time; what was said up to `PRESENT_S` after it was said just now.
     """
     last, newest = _last(said, log, now_ms)
-    present = [one for one in last if abs(one.age_s) <= PRESENT_S]
-    pipelines = [_shown(one) for one in present if not _is_deposed(one, newest)]
+    pipelines = [
+        msgspec.structs.replace(one, age_s=max(0.0, one.age_s))
+        for one in last
+        if abs(one.age_s) <= PRESENT_S and not _is_deposed(one, newest)
+    ]
     return sorted(pipelines, key=lambda one: (one.role != "leading", one.name, one.pipeline))
 
 
@@ -117,10 +120,6 @@ def _last(
 
 def _is_deposed(one: PresentPipeline, newest: int) -> bool:
     return one.role == "leading" and one.epoch < newest
-
-
-def _shown(one: PresentPipeline) -> PresentPipeline:
-    return msgspec.structs.replace(one, age_s=max(0.0, one.age_s))
 
 
 def seen(

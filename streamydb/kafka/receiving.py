@@ -20,9 +20,9 @@ from streamydb.kafka.errors import KafkaUnavailableError, ReadFailure
 from streamydb.settings import Settings
 
 __all__ = [
-    "REQUEST_S", "Message", "NextRecord", "NextRecords", "SpanReader", "TopicCursor", "TopicEnds",
-    "add_partition", "assign", "assign_ends", "offsets_at", "pause", "receive", "resume", "seek",
-    "spans",
+    "REQUEST_S", "Message", "NextRecord", "NextRecords", "Received", "SpanReader", "TopicCursor",
+    "TopicEnds", "add_partition", "assign", "assign_ends", "offsets_at", "pause", "receive",
+    "resume", "seek", "spans",
 ]  # fmt: skip
 
 REQUEST_S: Final = 5.0  # how long Kafka may take to answer a question
@@ -159,7 +159,7 @@ class TopicCursor:
         for failure in failures:
             if failure.is_end:
                 number = failure.partition
-                positions[number] = max(positions[number], failure.offset)
+                positions[number] = max(positions.get(number, 0), failure.offset)
             else:
                 self._fail(failure)
         return records
@@ -190,9 +190,7 @@ class SpanReader(TopicCursor):
         self.positions = {number: start for number, (start, _) in offsets.items()}
 
     def records(self, has_time: Callable[[], bool]) -> Iterator[Any]:
-        """Yield the records until all are read; the time that is left is asked before each
-        batch.
-        """
+        """Yield the records until all are read; ask before each batch if time is left."""
         while self.unread and has_time():
             for record in self.batch(_SPAN_POLL_S, _SPAN_BATCH):
                 if record.offset() < self.unread.get(record.partition(), 0):

@@ -130,9 +130,7 @@ def rulings(connection: Mapping[str, str], database: str, log_id: str) -> Ruling
 
 
 def aborted_before(connection: Mapping[str, str], database: str) -> list[Fault]:
-    """Return the faults that the dead letters tell of, where the rulings were deleted: letters are
-    kept for good.
-    """
+    """Return the faults of which dead letters tell, which are kept when rulings are deleted."""
     faults = []
     with TopicReader(connection, TopicNames(database).deadletters) as reader:
         for record in reader.whole():
