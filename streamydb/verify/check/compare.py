@@ -87,9 +87,9 @@ class Comparison:
 
     def result(self, output: Output) -> None:
         seq = result_seq(output.value)
-        is_known = 0 < seq <= self.expected.transactions
-        digest = self.expected.results[seq - 1] if is_known else None
-        seen = is_known and bool(self._seen_results[seq - 1])
+        digest, seen = None, False
+        if 0 < seq <= self.expected.transactions:
+            digest, seen = self.expected.results[seq - 1], bool(self._seen_results[seq - 1])
         if self.evidence.judge(OutputName("results", seq, 0), output, digest, seen=seen):
             self._seen_results[seq - 1] = 1
 
@@ -129,11 +129,11 @@ class Comparison:
             self._apply(output, key, change)
 
     def _position(self, name: OutputName) -> int:
-        _, seq, index, key_hash = name
+        seq, index = name.seq, name.index
         if not 0 < seq <= self.expected.transactions or index < 1:
             return -1
         if is_removal(index):
-            return self.expected.removals.get((seq, index, key_hash), -1)
+            return self.expected.removals.get((seq, index, name.key_hash), -1)
         start, end = self.expected.starts[seq - 1], self.expected.starts[seq]
         return start + index - 1 if index <= end - start else -1
 

@@ -34,7 +34,7 @@ class Output(NamedTuple):
     value: bytes | None
 
 
-class OutputName(NamedTuple):
+class OutputName(msgspec.Struct, frozen=True, order=True, gc=False):
     """Names one output whose expected bytes are wanted.
 
     ``index``: 0 of results and dead letters. ``key_hash``: of a removal by time, whose index
@@ -43,7 +43,7 @@ class OutputName(NamedTuple):
 
     topic: str
     seq: int
-    index: int  # type: ignore[assignment]  # a field, not the method of tuples
+    index: int
     key_hash: int = 0
 
 

@@ -129,9 +129,7 @@ class LogOrder:
         yield from heapq.merge(*parts)
 
     def _caps(self) -> Iterator[int]:
-        """Yield the bounds on the watermark by a partition that some have announced,
-        but not all.
-        """
+        """Yield bounds on the watermark by partitions that some have announced, but not all."""
         highest = max(
             (partition.naming[-1][0] for partition in self._joined if partition.naming), default=0
         )
