@@ -234,9 +234,7 @@ def keep_rulings(
 def _compare(
     connection: Mapping[str, str], topic: str, partition: int, content: Iterator[Line]
 ) -> int:
-    """Compare what is in the log already with what shall be there;
-    return how many records it has.
-    """
+    """Compare what the log has with what it shall have; return how many records it has."""
     count = 0
     with TopicReader(connection, topic) as reader:
         span = reader.spans()[partition]

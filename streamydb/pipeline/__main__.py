@@ -1,6 +1,4 @@
-"""`python -m streamydb.pipeline`: run the pipeline from the command line or under
-`spark-submit`.
-"""
+"""`python -m streamydb.pipeline`: run the pipeline from a shell or under `spark-submit`."""
 
 from __future__ import annotations
 

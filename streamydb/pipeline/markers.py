@@ -297,7 +297,7 @@ _BACKOFF_MIN_S = 0.1
 _BACKOFF_MAX_S = 5.0
 
 
-def _wall_clock_ms() -> int:
+def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
@@ -307,20 +307,13 @@ class MarkerLoop(MarkerStatus):
     Any number of them may run on one database. With one partition it only looks, every few seconds,
     whether there are more. After an error it begins again, at growing intervals, until stopped.
 
-    ``settings``: the database, the connection and the interval between rounds. ``name``: written
-    into the markers; by default made of host, process and chance.
+    ``settings``: the database, the connection and the interval between rounds. Its name is made of
+    host, process and chance.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        name: str | None = None,
-        clock_ms: Callable[[], int] = _wall_clock_ms,
-    ) -> None:
-        super().__init__(name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
         self._settings = settings
-        self._clock_ms = clock_ms
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="streamydb-markers", daemon=True)
 
@@ -351,7 +344,7 @@ class MarkerLoop(MarkerStatus):
         while not self._stop.is_set():
             began = time.monotonic()
             try:
-                MarkerSession(self, self._settings, self._stop, self._clock_ms).run()
+                MarkerSession(self, self._settings, self._stop, _now_ms).run()
             except Exception as error:  # noqa: BLE001 - without markers nothing is decided
                 self.failures += 1
                 self.state = "degraded"

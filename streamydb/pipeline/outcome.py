@@ -125,7 +125,8 @@ def _failed(running: RunningQuery, parts: RunParts) -> int:
     messages = failure_of(running.query)
     for message in messages:
         log.error("the query failed: %s", message)
-    ended = parts.jvm.ended(_JVM_END_S) if any(map(_by_shutdown, messages)) else None
+    by_shutdown = any(words in message for message in messages for words in _SHUTDOWNS)
+    ended = parts.jvm.ended(_JVM_END_S) if by_shutdown else None
     if ended is not None:
         raise JvmEndedError(ended)
     config = parts.config
@@ -137,7 +138,3 @@ def _failed(running: RunningQuery, parts: RunParts) -> int:
     parts.status.update(state="failed", error=why[:4000])
     log.error("%s", why)
     return 1
-
-
-def _by_shutdown(message: str) -> bool:
-    return any(words in message for words in _SHUTDOWNS)

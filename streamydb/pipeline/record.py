@@ -1,6 +1,4 @@
-"""The facts that a checkpoint records: the database's configuration,
-and the topics it belongs to.
-"""
+"""The facts that a checkpoint records: the database's configuration, the topics it belongs to."""
 
 from __future__ import annotations
 

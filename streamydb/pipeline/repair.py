@@ -73,9 +73,7 @@ def mend(checkpoint: Path, shards: int, operators: int) -> Resumption | None:
 
 
 def offsets_of(checkpoint: Path, batch: int) -> dict[str, dict[int, int]]:
-    """Up to which offsets a batch has read: by topic, by partition;
-    empty: there is no such file.
-    """
+    """Up to which offsets a batch has read: by topic, by partition; empty: there is no file."""
     path = checkpoint / "query" / "offsets" / str(batch)
     by_topic: dict[str, dict[int, int]] = {}
     if batch < 0 or not path.exists():

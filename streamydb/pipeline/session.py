@@ -291,9 +291,7 @@ class SparkLaunch:
         raise self._made or RuntimeError("there is no session")
 
     def compile(self) -> None:
-        """Compile every kernel, unless the workers' daemon does:
-        before workers do it all at once.
-        """
+        """Compile every kernel before all workers do it at once, unless their daemon does."""
         log.info("compiling kernels (cached after the first time)")
         if self._daemon is None:
             _compile()

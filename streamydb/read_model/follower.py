@@ -6,7 +6,6 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -53,15 +52,13 @@ class Follower:
         retention_s: float = RETENTION_S,
         retention_seqs: float = RETENTION_SEQS,
         source: ChangesTopic | None = None,
-        generation: Callable[[], str | None] | None = None,
     ) -> None:
         """Nothing is read yet.
 
         ``model``: opened with ``write=True``; stays its owner's to close. ``retention_s``:
         snapshots are kept for at least so many seconds of commit time before the latest; infinite:
         for good. ``retention_seqs``: and for at least so many seqs. ``source``: where the changes
-        come from, if not from Kafka; taken over. ``generation``: tells the one of the database,
-        None if it cannot know; by default what is recorded beside the log.
+        come from, if not from Kafka; taken over.
 
         Raises:
             ConfigurationError: the read model is another database's, or open for reading only.
@@ -79,8 +76,7 @@ class Follower:
         self._addresses = settings.bootstrap_servers if source is None else None
         topic = TopicNames(settings.database).changes
         self._source = source or KafkaSource(settings.client_config(), topic)
-        asked = partial(_recorded, settings) if source is None else lambda: FIRST
-        self._generation = generation or asked
+        self._generation = partial(_recorded, settings) if source is None else lambda: FIRST
         self._belongs = False
         self._changes = ChangeRecords(topic)
         self._progress: TopicProgress | None = None

@@ -204,9 +204,7 @@ def _await_standby(topics: SharedTopics, log: str, to: str, timeout_s: float) ->
 def _hand_over(
     topics: SharedTopics, to: Following, epoch: int, timeout_s: float, idle: Callable[[], bool]
 ) -> HandoverResult:
-    """Ask for the hand-over, and wait until the new leader has resolved something, or has nothing
-    to do.
-    """
+    """Ask for the hand-over; wait until the new leader has resolved something, if there is work."""
     begun_s = time.monotonic()
     wish = Handover(log=to.log, pipeline="", to=to.name, target=to.pipeline)
     topics.say(wish)
