@@ -74,12 +74,9 @@ class StateFolder:
         """
         path = self.folder / _ABOUT
         try:
-            description: StateDescription = decode_about(
-                path.read_bytes(), str(path), StateDescription, FORMAT
-            )
+            return decode_about(path.read_bytes(), str(path), StateDescription, FORMAT)
         except OSError as fault:
             raise BackupError(f"{self.folder} has no state ({fault.strerror})") from None
-        return description
 
     def read(self) -> State:
         """Return the state; its values are read, file by file, when somebody iterates over them.
@@ -127,7 +124,7 @@ class BackupFolder:
         Raises BackupError: the file is missing or damaged, or of another format.
         """
         path = self.folder / _RULINGS
-        stored: _Rulings = decode_about(_read(path), str(path), _Rulings, _RULINGS_FORMAT)
+        stored = decode_about(_read(path), str(path), _Rulings, _RULINGS_FORMAT)
         return Rulings(stored.rulings, stored.begins)
 
     def write_rulings(self, rulings: Rulings) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -13,6 +13,8 @@ from streamydb.records.formats import UNREADABLE
 class BackupError(StreamyError):
     """A folder is no backup, a damaged one or another database's; or something still needs it."""
 
+
+_About = TypeVar("_About", bound=msgspec.Struct)
 
 FORMAT: Final = 1  # version of the folder; raised when an older program would misread it
 MANIFEST: Final = "backup.json"
@@ -55,11 +57,10 @@ def encode_json(value: msgspec.Struct) -> bytes:
 
 def decode_manifest(data: bytes, name: str) -> BackupManifest:
     """The manifest in the file called ``name``."""
-    manifest: BackupManifest = decode_about(data, name, BackupManifest, FORMAT)
-    return manifest
+    return decode_about(data, name, BackupManifest, FORMAT)
 
 
-def decode_about(data: bytes, name: str, kind: type[Any], version: int) -> Any:
+def decode_about(data: bytes, name: str, kind: type[_About], version: int) -> _About:
     """Decode a JSON file with a field ``format``, which is looked at first.
     Raises BackupError: it is damaged, or of another format than ``version``.
     """

@@ -34,7 +34,7 @@ from streamydb.kafka.errors import KafkaException
 from streamydb.kafka.names import TopicNames
 from streamydb.pipeline.adaptive import BatchSize
 from streamydb.pipeline.markers import MarkerLoop
-from streamydb.pipeline.repair import offsets_of
+from streamydb.pipeline.repair import numbered, offsets_of
 from streamydb.settings import Settings
 
 log = logging.getLogger("streamydb.pipeline")
@@ -126,7 +126,7 @@ def read_by_all(checkpoint: Path, topic: str) -> dict[int, int]:
 
     The first batch of all may have to be read again while there is no other.
     """
-    numbers = [int(p.name) for p in (checkpoint / "query/offsets").glob("*") if p.name.isdigit()]
+    numbers = numbered(checkpoint / "query" / "offsets")
     if max(numbers, default=0) == 0:
         return {}
     return offsets_of(checkpoint, min(numbers)).get(topic, {})

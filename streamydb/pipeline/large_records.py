@@ -28,7 +28,7 @@ from streamydb.limits import max_offsets
 from streamydb.local.file_lock import write_whole
 from streamydb.local.resources import spark_defaults
 from streamydb.pipeline.config import PipelineConfig
-from streamydb.pipeline.repair import begins_of, offsets_of
+from streamydb.pipeline.repair import begins_of, numbered, offsets_of
 from streamydb.records.formats import UNREADABLE
 
 log = logging.getLogger("streamydb.pipeline")
@@ -172,8 +172,7 @@ def _given(config: PipelineConfig) -> dict[str, str]:
 
 def _read(checkpoint: Path, topic: str) -> dict[int, int]:
     """Up to which offsets the batches that were done have read, by partition."""
-    done = [path.name for path in (checkpoint / "query" / "commits").glob("*")]
-    last = max((int(name) for name in done if name.isdigit()), default=-1)
+    last = max(numbered(checkpoint / "query" / "commits"), default=-1)
     return offsets_of(checkpoint, last).get(topic) or begins_of(checkpoint).get(topic, {})
 
 

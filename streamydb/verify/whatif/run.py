@@ -230,8 +230,7 @@ class _WhatIfRun(NamedTuple):
 
 def _constraints(oracle: ResumedOracle) -> dict[str, object]:
     value, _ = oracle.state.get(CONSTRAINTS_KEY, (b"{}", 0))
-    constraints: dict[str, object] = msgspec.json.decode(value)
-    return constraints
+    return msgspec.json.decode(value, type=dict[str, object])
 
 
 def _waiting(oracle: ResumedOracle) -> int:
