@@ -122,7 +122,6 @@ class ConnectionState:
         self._authorities = connection.get("ssl.ca.pem")
 
     def __call__(self, error: KafkaError) -> None:
-        """Take note of an error of a connection."""
         self.last = error
         if error.fatal():
             self.ended = error

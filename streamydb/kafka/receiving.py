@@ -225,7 +225,6 @@ class TopicEnds:
         return found
 
     def close(self) -> None:
-        """Disconnect."""
         self._consumer.close()
 
     def _ask(self, topic: str, known: Sequence[int]) -> dict[int, int] | None:
@@ -299,7 +298,6 @@ class NextRecords:
                 raise KafkaUnavailableError(f"{self._topic}: {error.args[0].str()}") from error
 
     def close(self) -> None:
-        """Disconnect."""
         with self._lock:
             if self._consumer is not None:
                 self._consumer.close()

@@ -65,7 +65,6 @@ class SharedTopics:
         self._reads = False
 
     def close(self) -> None:
-        """Disconnect."""
         self._consumer.close()
         if self._digests is not None:
             self._digests.close()

@@ -344,7 +344,6 @@ class LogSampler(Background):
             self._stop.wait(SAMPLE_S)
 
     def _sample(self, admin: KafkaAdministrator) -> None:
-        """Ask once."""
         topics = cluster(admin).topics
         counts = {
             name: range(count_partitions(topics.get(name)))

@@ -135,7 +135,6 @@ class Copier:
 
 
 def registry_of(copier: Copier) -> CollectorRegistry:
-    """Return the metrics of a copier."""
     registry = CollectorRegistry()
     seq = Gauge("streamydb_connect_seq", "Last seq that has been copied", registry=registry)
     seq.set_function(lambda: copier.seq)
@@ -269,7 +268,6 @@ def _progress_by_partition(reader: TopicReader) -> dict[int, CopyProgress | None
 
 
 def _progress_of(message: Message) -> CopyProgress:
-    """Return the progress in a record's header."""
     value = dict(message.headers() or ()).get(HEADER)
     try:
         return decode_progress(value if isinstance(value, bytes) else b"")
