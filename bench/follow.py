@@ -27,14 +27,9 @@ from msgspec import Raw
 from streamydb.errors import StreamyError
 from streamydb.kafka import create
 from streamydb.kafka.appender import TopicAppender
-from streamydb.kafka.changes import (
-    BATCH_RECORDS_MAX,
-    FetchedRecords,
-    KafkaSource,
-    TopicSpan,
-    TopicState,
-)
+from streamydb.kafka.changes import BATCH_RECORDS_MAX, FetchedRecords, KafkaSource, TopicState
 from streamydb.kafka.columns import RecordColumns
+from streamydb.kafka.reader import Span
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.read_model import Follower, ReadModel, core, follower
 from streamydb.read_model.runs import Runs
@@ -133,7 +128,7 @@ class Prepared:
 
     def describe(self) -> TopicState:
         """The topic."""
-        return TopicState("prepared", False, {n: TopicSpan(0, end) for n, end in self.ends.items()})
+        return TopicState("prepared", False, {n: Span(0, end) for n, end in self.ends.items()})
 
     def assign(self, positions: Mapping[int, int]) -> None:
         """Begin with the first record."""

@@ -77,11 +77,10 @@ class Arrivals:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            messages = receive(self._consumer, 5000, 0.1)
+            records = receive(self._consumer, 5000, 0.1).records
             now = time.monotonic()
-            for message in messages:
-                if message.error() is None:
-                    self._note(message.key(), now)
+            for record in records:
+                self._note(record.key(), now)
 
     def _note(self, key: bytes | None, now: float) -> None:
         if key is None or not key.startswith(self._prefix):

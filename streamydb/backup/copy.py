@@ -38,10 +38,7 @@ class Subject:
     """The database of a backup.
 
     Attributes:
-        connection: settings of confluent-kafka.
-        database: its name.
         log: Kafka's id of its log.
-        shards: how many it has.
         grouping: planner or single.
         partitions: of the log when it was created.
         id_window: for how many seqs an id is remembered.
@@ -58,6 +55,11 @@ class Subject:
     id_window: int
     digest_interval: int
     procedures: Path = field(default_factory=Path)
+
+    def manifest(self, ends: Mapping[int, int]) -> BackupManifest:
+        """Describe a backup of the log up to these offsets, without any state."""
+        facts = {name: getattr(self, name) for name in (*_SAME, "shards", "grouping")}
+        return BackupManifest(format=FORMAT, seq=0, ts_ms=0, ends=dict(ends), states=[], **facts)
 
 
 class BackupReport(NamedTuple):
@@ -101,55 +103,45 @@ def take(
     pipelines have computed.
     """
     with folder.alone():
-        return _take(folder, subject, resolved, keep, progress, compare=compare)
-
-
-def _take(
-    folder: BackupFolder,
-    subject: Subject,
-    resolved: int,
-    keep: int,
-    progress: Progress,
-    *,
-    compare: bool,
-) -> BackupReport:
-    log = BackupLog(subject.connection, subject.database)
-    spans = log.spans()
-    manifest = _begin(folder, subject, spans)
-    require_same_end(folder, log, spans)
-    if resolved < max(manifest.states, default=0):
-        raise BackupError(
-            f"{folder.folder} has a state at seq {max(manifest.states)}, and {subject.database} is "
-            f"resolved up to {resolved}: wait until the pipeline is there"
+        log = BackupLog(subject.connection, subject.database)
+        spans = log.spans()
+        manifest = _begin(folder, subject, spans)
+        require_same_end(folder, log, spans)
+        if resolved < max(manifest.states, default=0):
+            raise BackupError(
+                f"{folder.folder} has a state at seq {max(manifest.states)}, and "
+                f"{subject.database} is resolved up to {resolved}: wait until the pipeline is there"
+            )
+        copied = _copy(folder, log, spans, progress)
+        folder.write_rulings(log.rulings())
+        _copy_procedures(subject.procedures, folder.procedures)
+        segments = {number: folder.segments(number) for number in spans}
+        log_ends = {number: known[-1].end if known else 0 for number, known in segments.items()}
+        base = folder.newest_state(manifest, resolved)
+        config = config_of(manifest)
+        rest = log_ends, FolderModules([folder.procedures]), progress
+        with state_at(folder, config, base, resolved, *rest) as (state, digests):
+            if base is None or base.about.seq < resolved:
+                folder.state(resolved).write(owned(state, subject))
+        kept = folder.state(resolved).read()
+        with state_at(folder, config, kept, EVERYTHING, *rest) as (newest, more):
+            last = newest.about
+        verified = _compare(subject, digests | more, resolved) if compare else 0
+        states = sorted({*manifest.states, resolved})[-keep:]
+        finished = msgspec.structs.replace(
+            manifest,
+            seq=last.seq,
+            ts_ms=last.ts_ms,
+            ends=log_ends,
+            states=states,
+            shards=subject.shards,
+            grouping=subject.grouping,
         )
-    copied = _copy(folder, log, spans, progress)
-    folder.write_rulings(log.rulings())
-    _copy_procedures(subject.procedures, folder.procedures)
-    segments = {number: folder.segments(number) for number in spans}
-    log_ends = {number: known[-1].end if known else 0 for number, known in segments.items()}
-    base = folder.newest_state(manifest, resolved)
-    config = config_of(manifest)
-    modules = FolderModules([folder.procedures])
-    with state_at(folder, config, base, resolved, log_ends, modules, progress) as (state, digests):
-        if base is None or base.about.seq < resolved:
-            folder.state(resolved).write(owned(state, subject))
-    kept = folder.state(resolved).read()
-    with state_at(folder, config, kept, EVERYTHING, log_ends, modules, progress) as (newest, more):
-        last = newest.about
-    verified = _compare(subject, digests | more, resolved) if compare else 0
-    states = sorted({*manifest.states, resolved})[-keep:]
-    finished = msgspec.structs.replace(
-        manifest,
-        seq=last.seq,
-        ts_ms=last.ts_ms,
-        ends=log_ends,
-        states=states,
-        shards=subject.shards,
-        grouping=subject.grouping,
-    )
-    folder.write_manifest(finished)
-    folder.drop_states(states)
-    return BackupReport(last.seq, last.ts_ms, copied, last.keys, last.digest, resolved, verified)
+        folder.write_manifest(finished)
+        folder.drop_states(states)
+        return BackupReport(
+            last.seq, last.ts_ms, copied, last.keys, last.digest, resolved, verified
+        )
 
 
 def config_of(manifest: BackupManifest) -> ShardConfig:
@@ -203,9 +195,7 @@ def state_at(
 
 @contextmanager
 def _told_of_room(work: Path) -> Iterator[None]:
-    """Say where the values cannot be written, which LMDB does not.
-    Raises BackupError: they cannot.
-    """
+    """Say where the values cannot be written, which LMDB does not."""
     try:
         yield
     except lmdb.Error as fault:
@@ -233,14 +223,7 @@ def _begin(folder: BackupFolder, subject: Subject, spans: Mapping[int, Span]) ->
             f"the log of {subject.database} was trimmed (it begins at {_places(trimmed)}), so a "
             "new backup could not be restored: go on with the one that it was trimmed behind"
         )
-    manifest = BackupManifest(
-        format=FORMAT,
-        seq=0,
-        ts_ms=0,
-        ends={},
-        states=[],
-        **{name: getattr(subject, name) for name in (*_SAME, "shards", "grouping")},
-    )
+    manifest = subject.manifest({})
     folder.write_manifest(manifest)
     return manifest
 

@@ -74,12 +74,9 @@ class StateFolder:
         """
         path = self.folder / _ABOUT
         try:
-            description: StateDescription = decode_about(
-                path.read_bytes(), str(path), StateDescription, FORMAT
-            )
+            return decode_about(path.read_bytes(), str(path), StateDescription, FORMAT)
         except OSError as fault:
             raise BackupError(f"{self.folder} has no state ({fault.strerror})") from None
-        return description
 
     def read(self) -> State:
         """Return the state; its values are read, file by file, when somebody iterates over them.
@@ -96,7 +93,7 @@ class StateFolder:
         )
 
     def require_whole(self) -> None:
-        """Check every file. Raises BackupError: one is missing or damaged."""
+        """Check every file."""
         for name in self.about().files:
             unwrap(_read(self.folder / name), str(self.folder / name))
 
@@ -127,7 +124,7 @@ class BackupFolder:
         Raises BackupError: the file is missing or damaged, or of another format.
         """
         path = self.folder / _RULINGS
-        stored: _Rulings = decode_about(_read(path), str(path), _Rulings, _RULINGS_FORMAT)
+        stored = decode_about(_read(path), str(path), _Rulings, _RULINGS_FORMAT)
         return Rulings(stored.rulings, stored.begins)
 
     def write_rulings(self, rulings: Rulings) -> None:
@@ -213,9 +210,7 @@ class BackupFolder:
             )
 
     def last_row(self, partition: int) -> Row | None:
-        """The last record of a partition; None if there is none.
-        Raises BackupError: its file is damaged.
-        """
+        """The last record of a partition; None if there is none."""
         segments = self.segments(partition)
         if not segments:
             return None

@@ -14,7 +14,7 @@ from streamydb.backup.copy import Progress, Subject, config_of, state_at
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.kafka import BackupLog
 from streamydb.backup.log_end import require_same_end
-from streamydb.backup.manifest import FORMAT, BackupError, BackupManifest
+from streamydb.backup.manifest import BackupError, BackupManifest
 from streamydb.backup.pieces import LogSource, Piece
 from streamydb.backup.replay import EVERYTHING
 from streamydb.backup.restore import committed_until, shown, times_of
@@ -42,20 +42,7 @@ class LiveLog:
         Raises BackupError: records were trimmed, and ``trimmed`` is no backup of this log.
         """
         self._log, self._spans, self._trimmed = log, spans, trimmed
-        self.manifest = BackupManifest(
-            format=FORMAT,
-            database=subject.database,
-            log=subject.log,
-            shards=subject.shards,
-            grouping=subject.grouping,
-            partitions=subject.partitions,
-            id_window=subject.id_window,
-            digest_interval=subject.digest_interval,
-            seq=0,
-            ts_ms=0,
-            ends={number: span.high for number, span in spans.items()},
-            states=[],
-        )
+        self.manifest = subject.manifest({number: span.high for number, span in spans.items()})
         places = [subject.procedures]
         if trimmed is not None:
             manifest = trimmed.manifest()
@@ -129,8 +116,6 @@ def moment_at(log: LiveLog, seq: int | None, progress: Progress) -> StateDescrip
         )
     until = EVERYTHING if seq is None else seq
     base = log.state_before(until)
-    with state_at(log, config_of(manifest), base, until, manifest.ends, log.modules, progress) as (
-        state,
-        _,
-    ):
+    config, ends = config_of(manifest), manifest.ends
+    with state_at(log, config, base, until, ends, log.modules, progress) as (state, _):
         return state.about

@@ -70,10 +70,9 @@ class BackupLog:
     def row(self, partition: int, offset: int) -> Row | None:
         """The record at an offset before the end; None: there is none, or not any more."""
         with TopicReader({**self._connection, **SINGLE}, self.topic) as reader:
-            reader.assign({partition: offset})
-            for batch in reader.until({partition: offset + 1}):
-                for row in _piece(partition, batch).between(offset, offset + 1).rows():
-                    return row
+            for record in reader.between({partition: (offset, offset + 1)}):
+                if record.offset() == offset:
+                    return offset, record.timestamp()[1], record.key(), record.value()
         return None
 
     def low(self, partition: int) -> int:

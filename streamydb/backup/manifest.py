@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -14,6 +14,8 @@ class BackupError(StreamyError):
     """A folder is no backup, a damaged one or another database's; or something still needs it."""
 
 
+_About = TypeVar("_About", bound=msgspec.Struct)
+
 FORMAT: Final = 1  # version of the folder; raised when an older program would misread it
 MANIFEST: Final = "backup.json"
 
@@ -23,7 +25,6 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         format: of the folder.
-        database: its name.
         log: Kafka's id of the log.
         shards: of the database when the backup was taken.
         grouping: of the same.
@@ -55,14 +56,11 @@ def encode_json(value: msgspec.Struct) -> bytes:
 
 
 def decode_manifest(data: bytes, name: str) -> BackupManifest:
-    """The manifest in the file called ``name``.
-    Raises BackupError: it is none, or of a newer format.
-    """
-    manifest: BackupManifest = decode_about(data, name, BackupManifest, FORMAT)
-    return manifest
+    """The manifest in the file called ``name``."""
+    return decode_about(data, name, BackupManifest, FORMAT)
 
 
-def decode_about(data: bytes, name: str, kind: type[Any], version: int) -> Any:
+def decode_about(data: bytes, name: str, kind: type[_About], version: int) -> _About:
     """Decode a JSON file with a field ``format``, which is looked at first.
     Raises BackupError: it is damaged, or of another format than ``version``.
     """

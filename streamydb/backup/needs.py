@@ -64,7 +64,8 @@ def checkpoint_offsets(checkpoint: Path, topic: str) -> dict[int, int] | None:
     """From where a pipeline would read the log if it started now; None: it has not begun.
     Raises BackupError: the newest files cannot be understood.
     """
-    commits = _numbers(checkpoint / "query" / "commits")
+    names = (path.name for path in (checkpoint / "query" / "commits").glob("*"))
+    commits = [int(name) for name in names if name.isdigit()]
     if not commits and (checkpoint / START).exists():
         return StateFolder(checkpoint / START).about().offsets()
     if not commits:
@@ -77,10 +78,6 @@ def checkpoint_offsets(checkpoint: Path, topic: str) -> dict[int, int] | None:
     except (OSError, *UNREADABLE) as fault:
         raise BackupError(f"{path} cannot be read ({fault}); is the checkpoint whole?") from fault
     raise BackupError(f"{path} names no offsets of {topic}; is it another database's checkpoint?")
-
-
-def _numbers(folder: Path) -> list[int]:
-    return [int(path.name) for path in folder.glob("*") if path.name.isdigit()]
 
 
 def _told(connection: Mapping[str, str], database: str, log: str) -> list[Need]:

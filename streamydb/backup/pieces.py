@@ -17,7 +17,7 @@ from streamydb.errors import RecordError
 from streamydb.frames.encoding import pack, unpack
 from streamydb.frames.table import Array, Bytes, ColumnTable, Ragged
 from streamydb.parser.last_reads import mark_of
-from streamydb.records import decode_marker
+from streamydb.records import Marker, decode_marker
 from streamydb.records.rulings import Rulings
 from streamydb.sorter.state import PartitionState
 
@@ -61,7 +61,6 @@ def unwrap(data: bytes, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 _FIX: Final = "take it from another copy of the backup, or take a new backup"
-
 
 _SEGMENT_BYTES: Final = 16 << 20
 _SEGMENT_ROWS: Final = 200_000
@@ -185,19 +184,24 @@ def _texts(texts: Ragged, present: Bytes) -> list[bytes | None]:
     return [text if known else None for text, known in pairs]
 
 
-def advance(before: PartitionState, piece: Piece) -> PartitionState:
-    """Return the sorter's knowledge of a partition after a piece (see `KeyedEventTimeSorter`)."""
-    effective, named = before.effective, list(before.named)
-    if not len(piece.offsets):
-        return before
+def effective_times(before: PartitionState, piece: Piece) -> tuple[Ints, dict[int, Marker]]:
+    """The effective times of a piece's records, shape (n,), and the markers by their rows."""
     times = piece.append_ms.copy()
     decoded = enumerate(map(decode_marker, piece.values))
-    markers = [(row, marker) for row, marker in decoded if marker is not None]
-    for row, marker in markers:
+    markers = {row: marker for row, marker in decoded if marker is not None}
+    for row, marker in markers.items():
         times[row] = max(int(times[row]), marker.marker)
     np.maximum.accumulate(times, out=times)
-    np.maximum(times, effective, out=times)
-    for row, marker in markers:
+    return np.maximum(times, before.effective), markers
+
+
+def advance(before: PartitionState, piece: Piece) -> PartitionState:
+    """Return the sorter's knowledge of a partition after a piece (see `KeyedEventTimeSorter`)."""
+    if not len(piece.offsets):
+        return before
+    named = list(before.named)
+    times, markers = effective_times(before, piece)
+    for row, marker in markers.items():
         if not named or marker.partitions > named[-1][0]:
             named.append((marker.partitions, int(times[row])))
     stamp, mark = int(piece.append_ms[-1]), mark_of(piece.values[-1])

@@ -86,7 +86,6 @@ class LogReplay:
         rulings: which records a fault of ours has aborted.
 
     Attributes:
-        seq: the last executed transaction.
         digests: those of the whole state at the ends of intervals, by seq.
     """
 
@@ -194,13 +193,13 @@ def replay(
     Raises BackupError: the log ends before that seq.
     """
     run.settle()
+    positions, nothing = run.positions.states, PartitionState()
     streams = {
-        partition: iter(source.pieces(partition, _start(run, partition), end))
+        partition: iter(source.pieces(partition, positions.get(partition, nothing).position, end))
         for partition, end in log_ends.items()
     }
     while streams and run.seq < until:
-        positions = run.positions.states
-        partition = min(streams, key=lambda q: (positions.get(q, PartitionState()).effective, q))
+        partition = min(streams, key=lambda q: (positions.get(q, nothing).effective, q))
         piece = next(streams[partition], None)
         if piece is None:
             del streams[partition]
@@ -210,7 +209,3 @@ def replay(
         progress(run.seq)
     if run.seq < until != EVERYTHING:
         raise BackupError(f"the log ends at seq {run.seq}, before seq {until}")
-
-
-def _start(run: LogReplay, partition: int) -> int:
-    return run.positions.states.get(partition, PartitionState()).position

@@ -14,7 +14,7 @@ from streamydb.backup.copy import Progress, Subject, config_of, owned, state_at
 from streamydb.backup.folder import BackupFolder, StateFolder
 from streamydb.backup.kafka import BackupLog
 from streamydb.backup.log_end import require_same_end
-from streamydb.backup.manifest import FORMAT, BackupError, BackupManifest
+from streamydb.backup.manifest import BackupError
 from streamydb.backup.start import START
 from streamydb.backup.state import State, StateDescription
 from streamydb.kafka.reader import Span
@@ -24,9 +24,7 @@ from streamydb.local.module_folder import FolderModules
 
 @contextmanager
 def standing_still(checkpoint: Path) -> Iterator[None]:
-    """Hold the checkpoint, so that no pipeline runs on it meanwhile.
-    Raises BackupError: one does.
-    """
+    """Hold the checkpoint, so that no pipeline runs on it meanwhile."""
     runs = (
         f"a pipeline runs on the checkpoint {checkpoint}: stop it first (`streamydb down`); or "
         "another `resize` or `rebuild` has it"
@@ -56,22 +54,8 @@ def divide(
     if backup is not None:
         require_same_end(backup, log, spans)
     log_ends = {number: span.high for number, span in spans.items()}
-    manifest = BackupManifest(
-        format=FORMAT,
-        database=subject.database,
-        log=subject.log,
-        shards=1,
-        grouping="planner",
-        partitions=subject.partitions,
-        id_window=subject.id_window,
-        digest_interval=subject.digest_interval,
-        seq=resolved,
-        ts_ms=0,
-        ends=log_ends,
-        states=[],
-    )
     modules = FolderModules([subject.procedures])
-    config = config_of(manifest)
+    config = config_of(subject.manifest(log_ends))
     with state_at(log, config, base, resolved, log_ends, modules, progress) as (state, _):
         if not _has_rest(spans, state.about):
             raise BackupError(

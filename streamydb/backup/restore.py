@@ -22,7 +22,7 @@ import numpy as np
 from streamydb.backup.copy import Progress, config_of, state_at
 from streamydb.backup.folder import BackupFolder
 from streamydb.backup.manifest import BackupError, BackupManifest
-from streamydb.backup.pieces import LogSource, Piece, advance
+from streamydb.backup.pieces import Ints, LogSource, advance, effective_times
 from streamydb.backup.stand_in import fitting
 from streamydb.backup.state import StateDescription
 from streamydb.kafka import (
@@ -42,7 +42,7 @@ from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.topic_plans import LOADING, STAMPS
 from streamydb.key_processor.memory import MemoryBlobs
 from streamydb.local.module_folder import FolderModules
-from streamydb.records import Marker, decode_marker, encode_marker
+from streamydb.records import Marker, encode_marker
 from streamydb.records.rulings import Rulings
 from streamydb.sorter.core import KeyedEventTimeSorter
 from streamydb.sorter.state import PartitionState, SorterState
@@ -74,18 +74,19 @@ class Timed(NamedTuple):
     """
 
     states: Mapping[int, PartitionState]
-    times: Mapping[int, list[np.ndarray[tuple[int], np.dtype[np.int64]]]]
+    times: Mapping[int, list[Ints]]
     order: KeyedEventTimeSorter
 
 
 def times_of(source: LogSource, manifest: BackupManifest) -> Timed:
     """Read a whole log for its effective times. Raises BackupError: records are missing."""
     states = {}
-    times: dict[int, list[np.ndarray[tuple[int], np.dtype[np.int64]]]] = {}
+    times: dict[int, list[Ints]] = {}
     for partition, end in manifest.ends.items():
         state = PartitionState()
         for piece in source.pieces(partition, 0, end):
-            times.setdefault(partition, []).append(_times(state, piece))
+            effective, markers = effective_times(state, piece)
+            times.setdefault(partition, []).append(np.delete(effective, list(markers)))
             state = advance(state, piece)
         states[partition] = state
     order = KeyedEventTimeSorter(SorterState(manifest.partitions, states), MemoryBlobs())
@@ -113,18 +114,6 @@ def seq_at(folder: BackupFolder, manifest: BackupManifest, at: dt.datetime) -> i
             f"what was committed up to {at} may not be in it whole"
         )
     return min(committed_until(times_of(folder, manifest), limit), manifest.seq)
-
-
-def _times(before: PartitionState, piece: Piece) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The effective times of a piece's transactions."""
-    times = piece.append_ms.copy()
-    markers = [decode_marker(value) for value in piece.values]
-    for row, marker in enumerate(markers):
-        if marker is not None:
-            times[row] = max(int(times[row]), marker.marker)
-    np.maximum.accumulate(times, out=times)
-    is_transaction = np.array([marker is None for marker in markers], np.bool_)
-    return np.maximum(times, before.effective)[is_transaction]
 
 
 def prefix(
@@ -245,26 +234,22 @@ def keep_rulings(
 def _compare(
     connection: Mapping[str, str], topic: str, partition: int, content: Iterator[Line]
 ) -> int:
-    """Compare what is in the log already with what shall be there;
-    return how many records it has.
-    """
+    """Compare what the log has with what it shall have; return how many records it has."""
     count = 0
     with TopicReader(connection, topic) as reader:
         span = reader.spans()[partition]
         if span.low > 0:
             raise BackupError(f"{topic} was trimmed: restore into a new database")
-        reader.assign({partition: 0})
-        for batch in reader.until({partition: span.high}):
-            for record in batch:
-                offset, time = record.offset() or 0, record.timestamp()[1]
-                have = Line(offset, time, record.key(), record.value())
-                if next(content, None) != have:
-                    raise BackupError(
-                        f"{topic}, partition {partition}, offset {have.offset}: there is another "
-                        "record than shall be there: another database has this name, or what was "
-                        "begun there was another restore. Take a new name"
-                    )
-                count += 1
+        for record in reader.between({partition: span}):
+            offset, time = record.offset() or 0, record.timestamp()[1]
+            have = Line(offset, time, record.key(), record.value())
+            if next(content, None) != have:
+                raise BackupError(
+                    f"{topic}, partition {partition}, offset {have.offset}: there is another "
+                    "record than shall be there: another database has this name, or what was "
+                    "begun there was another restore. Take a new name"
+                )
+            count += 1
     return count
 
 

@@ -21,7 +21,6 @@ from streamydb.frames.shards import ShardConfig
 
 START: Final = "start"  # the folder of the state in a checkpoint folder
 
-
 _EARLIEST: Final = -2  # Spark's name of the first offset that there is
 
 

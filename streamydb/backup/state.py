@@ -46,7 +46,6 @@ class StateDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         format: of its folder.
-        database: whose.
         log: Kafka's id of the log.
         partitions: of the log when the database was created.
         id_window: for how many seqs an id is remembered.

@@ -53,9 +53,7 @@ def cut(folder: BackupFolder, manifest: BackupManifest, log: str, spans: Mapping
 
 
 def must_be_of(folder: BackupFolder, manifest: BackupManifest, log: str) -> None:
-    """Refuse a backup of another log than that with Kafka's id ``log``.
-    Raises BackupError: it is.
-    """
+    """Refuse a backup of another log than that with Kafka's id ``log``."""
     if manifest.log != log:
         raise BackupError(
             f"{folder.folder} is the backup of another log of {manifest.database}: name the one "
@@ -103,9 +101,7 @@ def verify(folder: BackupFolder, wanted: Cut, log: BackupLog, progress: Progress
 
 
 def trim(connection: Mapping[str, str], database: str, wanted: Cut) -> dict[int, int]:
-    """Delete what is to go; return each partition's first offset that is left.
-    Raises TopicsError: Kafka refuses or does not answer.
-    """
+    """Delete what is to go; return each partition's first offset that is left."""
     topic = TopicNames(database).transactions
     offsets = {number: span.high for number, span in wanted.deletes.items()}
     admin = administrator(connection)

@@ -107,16 +107,17 @@ class ChangeReader:
             self._check_partitions()
             batches = []
             late: set[int] = set()
-            for message in receive(self._consumer, _BATCH, _POLL_S):
-                number = message.partition()
-                error = message.error()
-                if error is not None and error.code() in GONE:
+            messages, failures = receive(self._consumer, _BATCH, _POLL_S)
+            for error, _, _ in failures:
+                if error.code() in GONE:
                     raise _snapshot_gone()
-                if error is not None and error.code() in HOPELESS:
+                if error.code() in HOPELESS:
                     raise ProblemError(
                         "log-unavailable", f"The changes cannot be read: {error.name()}."
                     )
-                if error is not None or number in late:
+            for message in messages:
+                number = message.partition()
+                if number in late:
                     continue
                 record = self._records.read(number, message.offset(), message.value())
                 if record is None:

@@ -18,7 +18,7 @@ from streamydb.facade.results import REFUSED_COPIES
 from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
 from streamydb.kafka.errors import KafkaException, KafkaUnavailableError, LogFaultError
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.receiving import SpanReader, assign, at_end, offsets_at, spans
+from streamydb.kafka.receiving import SpanReader, offsets_at, spans
 from streamydb.records import Result
 from streamydb.settings import Settings
 
@@ -59,14 +59,14 @@ def _appended_ms(consumer: Any, topic: str, position: LogPosition | None) -> int
     low, high = spans(consumer, topic).get(position.partition, (0, 0))
     if not low <= position.offset < high:
         return None
-    assign(consumer, topic, {position.partition: position.offset})
-    message = consumer.poll(_RECORD_S)
-    if message is not None and at_end(message):  # it was trimmed meanwhile
-        return None
-    if message is None or message.error() is not None:
+    until = time.monotonic() + _RECORD_S
+    span = position.offset, position.offset + 1
+    reading = SpanReader(consumer, topic, {position.partition: span})
+    for message in reading.records(lambda: time.monotonic() < until):
+        return int(message.timestamp()[1])
+    if reading.unread:
         raise KafkaUnavailableError(f"{topic} cannot be read")
-    stamp: int = message.timestamp()[1]
-    return stamp
+    return None  # it was trimmed meanwhile
 
 
 class _Search:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Final
 
 from streamydb.facade.ports import PageBounds, StreamRow, StreamSpan
 from streamydb.facade.settings import FacadeSettings
@@ -15,12 +14,10 @@ from streamydb.kafka.clients import CLOCK_SKEW_MS, FOLLOWING, reader
 from streamydb.kafka.columns import Record
 from streamydb.kafka.follower import TopicFollower
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.receiving import SpanReader, assign, at_end, offsets_at, receive, spans
+from streamydb.kafka.receiving import SpanReader, offsets_at, spans
 from streamydb.kafka.strangers import Strangers
 from streamydb.records.emission import is_strange_emission, place_of
 from streamydb.settings import Settings
-
-_POLL_S: Final = 0.25
 
 
 class KafkaStreams:
@@ -78,15 +75,10 @@ class KafkaStreams:
             at = offsets_at(consumer, self._topic, ts_ms - CLOCK_SKEW_MS)[partition]
             if at <= low:
                 return low
-            assign(consumer, self._topic, {partition: min(at, high - 1)})
             until = time.monotonic() + patience_s
-            while time.monotonic() < until:
-                messages = receive(consumer, 1, _POLL_S)
-                records = (each for each in messages if each.error() is None)
-                for row in self._rows(records):
-                    return at if place_of(row.value)[0] <= seq else low
-                if any(map(at_end, messages)):
-                    return low
+            reading = SpanReader(consumer, self._topic, {partition: (min(at, high - 1), high)})
+            for row in self._rows(reading.records(lambda: time.monotonic() < until)):
+                return at if place_of(row.value)[0] <= seq else low
             return low
 
     def _read(self, span: StreamSpan, bounds: PageBounds) -> tuple[list[StreamRow], int]:

@@ -1,4 +1,7 @@
-"""Requests to Kafka's administration, their waits and their errors."""
+"""Requests to Kafka's administration, their waits and their errors.
+
+Each raises a TopicsError if the cluster refuses, does not answer, or has no such topic.
+"""
 
 from __future__ import annotations
 
@@ -51,10 +54,8 @@ class TopicDescription:
     """A topic as it is.
 
     Attributes:
-        name: its name.
         partitions: how many it has.
         replication: the fewest copies that any partition has.
-        settings: its effective settings.
         beginnings: the first offset of each partition.
         ends: the offset after the last record of each partition.
     """
@@ -65,6 +66,11 @@ class TopicDescription:
     settings: Mapping[str, str]
     beginnings: tuple[int, ...]
     ends: tuple[int, ...]
+
+    @property
+    def min_insync(self) -> int:
+        """So many copies must have a record before it counts as written."""
+        return int(self.settings.get("min.insync.replicas", 1))
 
 
 class TopicIdentity(NamedTuple):
@@ -78,7 +84,6 @@ def identity_of(admin: KafkaAdministrator, topic: str, **options: float) -> Topi
     """Return the identity of a topic.
 
     ``options``: `request_timeout` (seconds), as Confluent's client has it.
-    Raises TopicsError: there is no such topic, or Kafka refuses or does not answer.
     """
     asked = admin.describe_topics(TopicCollection([topic]), **options)
     topic_description = answers(asked, "describe")[topic]
@@ -122,7 +127,6 @@ def change_settings(
     appended meanwhile meets the old settings.
 
     ``changes``: per topic, the values of settings; None: what the cluster has by default.
-    Raises TopicsError: the cluster refuses or does not answer, or a topic does not exist.
     """
     if not changes:
         return
@@ -171,7 +175,6 @@ def list_offsets(
     """Return an offset, with its timestamp where Kafka tells it, of each of the partitions.
 
     A leader that is changing is asked again.
-    Raises TopicsError: Kafka refuses or does not answer.
     """
     asked = {TopicPartition(topic, number): spec for number in partitions}
     deadline = time.monotonic() + TIMEOUT_S
@@ -203,7 +206,6 @@ def delete_before(
     """Delete the records before an offset of each partition; return the first ones that are left.
 
     ``offsets``: per partition, the first record that stays. ``verb``: names the action in an error.
-    Raises TopicsError: the cluster refuses or does not answer.
     """
     if not offsets:
         return {}
@@ -222,11 +224,10 @@ def cluster(admin: KafkaAdministrator) -> Any:
     try:
         return metadata(admin, None, TIMEOUT_S)
     except KafkaException as error:
-        msg = (
+        raise TopicsError(
             f"Kafka does not answer ({admin.connections.reason(error)}): start it with "
             "`streamydb up`, or name its address with STREAMYDB_BOOTSTRAP"
-        )
-        raise TopicsError(msg) from error
+        ) from error
 
 
 def count_partitions(topic: TopicMetadata | None) -> int:
@@ -245,8 +246,7 @@ def answers(
                 msg = f"Kafka refused to {verb} {about}: {error.args[0].str()}"
                 raise TopicsError(msg) from error
         except TimeoutError as error:
-            msg = f"Kafka did not {verb} {about} within {TIMEOUT_S:.0f} s"
-            raise TopicsError(msg) from error
+            raise TopicsError(f"Kafka did not {verb} {about} within {TIMEOUT_S:.0f} s") from error
     return results
 
 
@@ -267,7 +267,6 @@ def keep_until_read(client_config: Mapping[str, str], topic: str) -> bool:
     """Have Kafka keep all records of a feedback topic; return True if that changed a setting.
 
     In earlier releases Kafka deleted them after a day, read or not.
-    Raises TopicsError: the cluster refuses or does not answer.
     """
     admin = administrator(client_config)
     description = describe_topics(admin, [topic]).get(topic)
@@ -284,7 +283,6 @@ def drop_before(
 
     ``read``: per partition, the offset up to which nobody needs its records. ``before_ms``: only
     records that were appended before this time, in ms since 1970.
-    Raises TopicsError: the cluster refuses or does not answer.
     """
     admin = administrator(client_config)
     asked = list_offsets(admin, topic, read, OffsetSpec.for_timestamp(before_ms))
@@ -305,11 +303,9 @@ def set_sync(client_config: Mapping[str, str], database: str, *, on: bool) -> li
 
     Returns the topics. It holds for each broker's own copy; with several copies on machines that do
     not lose power together nothing is lost without it.
-    Raises TopicsError: the cluster refuses or does not answer.
     """
     admin, names = administrator(client_config), TopicNames(database)
-    beside = {names.connect, names.streams, names.founding, names.rulings}
-    own_topics = {*names.all(), *names.shared(), *beside}
+    own_topics = {*names.all(), names.connect, *names.beside()}
     topics = [
         name
         for name in cluster(admin).topics

@@ -11,24 +11,13 @@ from confluent_kafka import KafkaError, KafkaException
 
 from streamydb.errors import ReadModelError
 from streamydb.kafka.admin import describe_topics, identity_of
-from streamydb.kafka.clients import (
-    BAD_COMPRESSION,
-    CHANGES,
-    PARTITION_EOF,
-    administrator,
-    column_reader,
-)
+from streamydb.kafka.clients import BAD_COMPRESSION, CHANGES, administrator, column_reader
 from streamydb.kafka.columns import RecordColumns
+from streamydb.kafka.reader import Span
 
 if TYPE_CHECKING:
-    from streamydb.kafka.librdkafka import ColumnReader, ReadFailure
-
-
-class TopicSpan(NamedTuple):
-    """Offsets of a partition: the first that is still there, and one past the last."""
-
-    low: int
-    high: int
+    from streamydb.kafka.errors import ReadFailure
+    from streamydb.kafka.librdkafka import ColumnReader
 
 
 class TopicState(NamedTuple):
@@ -37,12 +26,11 @@ class TopicState(NamedTuple):
     Attributes:
         topic_id: Kafka's id of it; another one after it was deleted and made again.
         compacted: whether Kafka removes records before they expire.
-        spans: every partition.
     """
 
     topic_id: str
     compacted: bool
-    spans: Mapping[int, TopicSpan]
+    spans: Mapping[int, Span]
 
 
 class FetchedRecords(NamedTuple):
@@ -53,21 +41,15 @@ class FetchedRecords(NamedTuple):
 
 
 class ChangesTopic(Protocol):
-    """A changes topic. What is raised derives from `streamydb.errors.StreamyError`."""
+    """A changes topic, as `KafkaSource` is; it raises a `streamydb.errors.StreamyError`."""
 
-    def describe(self) -> TopicState:
-        """The topic as it is now."""
+    def describe(self) -> TopicState: ...
 
-    def assign(self, positions: Mapping[int, int]) -> None:
-        """Read each partition from its position on."""
+    def assign(self, positions: Mapping[int, int]) -> None: ...
 
-    def fetch(self, timeout_s: float) -> FetchedRecords:
-        """Return the records that are there; wait if there are none.
-        Raises ChangesExpiredError: a position is not in the topic any more, or not yet.
-        """
+    def fetch(self, timeout_s: float) -> FetchedRecords: ...
 
-    def close(self) -> None:
-        """Read no more."""
+    def close(self) -> None: ...
 
 
 class SourceError(ReadModelError):
@@ -127,9 +109,7 @@ class KafkaSource:
         description = describe_topics(admin, [self._topic], offsets=True).get(self._topic)
         if description is None:
             raise self._error("the topic does not exist; create it with `streamydb create`")
-        spans = [
-            TopicSpan(*span) for span in zip(description.beginnings, description.ends, strict=True)
-        ]
+        spans = [Span(*span) for span in zip(description.beginnings, description.ends, strict=True)]
         return TopicState(
             identity_of(admin, self._topic).topic_id,
             "compact" in description.settings.get("cleanup.policy", ""),
@@ -159,9 +139,11 @@ class KafkaSource:
         if self._reader is None:
             raise self._error("no partitions are assigned")
         records, failures = self._reader.take(BATCH_RECORDS_MAX, timeout_s)
-        return FetchedRecords(
-            records, dict(end for failure in failures for end in self._ends(failure))
-        )
+        for failure in failures:
+            if not failure.is_end:
+                self._judge(failure)
+        ends = {failure.partition: failure.offset for failure in failures if failure.is_end}
+        return FetchedRecords(records, ends)
 
     def close(self) -> None:
         if self._reader is not None:
@@ -186,11 +168,9 @@ class KafkaSource:
                 "partitions'"
             )
 
-    def _ends(self, failure: ReadFailure) -> list[tuple[int, int]]:
-        """The end that came in place of a record, if it is one; other failures are judged."""
+    def _judge(self, failure: ReadFailure) -> None:
+        """Raise an error if a failure does not pass by itself."""
         error = failure.error
-        if error.code() == PARTITION_EOF:
-            return [(failure.partition, failure.offset)]
         if error.code() in GONE:
             raise ChangesExpiredError(
                 f"{self._topic}, partition {failure.partition}: the position to go on from is "
@@ -199,7 +179,6 @@ class KafkaSource:
         if error.code() in HOPELESS:
             raise self._error(f"reading failed: {error.str()}")
         _log.warning("%s: %s; trying again", self._topic, error.str())
-        return []
 
     def _error(self, what: str) -> SourceError:
         return SourceError(f"{self._topic} at {self._connection['bootstrap.servers']}: {what}")

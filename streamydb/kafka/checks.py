@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from confluent_kafka.admin import ConfigResource, ResourceType
@@ -61,7 +62,6 @@ def check(
     """Compare a database's topics with its needs; an empty list means that all is well.
 
     ``shards``: the number of shards that the database has, if known.
-    Raises TopicsError: the cluster does not answer.
     """
     admin = administrator(client_config)
     names = TopicNames(database)
@@ -151,10 +151,7 @@ def mend(client_config: Mapping[str, str], problems: Iterable[TopicProblem]) -> 
 def _check_settings(
     names: TopicNames, topic: TopicDescription, bootstrap: str
 ) -> Iterator[TopicProblem]:
-    def problem(what: str, name: str, value: str, severity: Severity = "error") -> TopicProblem:
-        fix = _alter(bootstrap, topic.name, name, value)
-        return TopicProblem(topic.name, what, fix, severity, (name, value))
-
+    problem = partial(_of_setting, bootstrap, topic.name)
     is_log = topic.name == names.transactions
     settings = topic.settings
     stamps = settings.get(STAMPS)
@@ -197,11 +194,7 @@ def _check_settings(
 
 def _check_batches(topic: TopicDescription, bootstrap: str) -> Iterator[TopicProblem]:
     """Check that no batch of the log can be larger, unpacked, than a pipeline can read."""
-
-    def problem(what: str, name: str, value: str) -> TopicProblem:
-        fix = _alter(bootstrap, topic.name, name, value)
-        return TopicProblem(topic.name, what, fix, "warning", (name, value))
-
+    problem = partial(_of_setting, bootstrap, topic.name, severity="warning")
     packed = topic.settings.get(COMPRESSION, UNPACKED)
     if packed != UNPACKED:
         what = (
@@ -220,22 +213,21 @@ def _check_batches(topic: TopicDescription, bootstrap: str) -> Iterator[TopicPro
 
 def _check_copies(topic: TopicDescription, brokers: int, bootstrap: str) -> Iterator[TopicProblem]:
     """Check that an acknowledged record survives the loss of a broker, where that can be had."""
-    needed = int(topic.settings.get("min.insync.replicas", 1))
+    needed = topic.min_insync
     best = max(1, topic.replication - 1)
-    fix = _alter(bootstrap, topic.name, "min.insync.replicas", str(best))
-    mended = ("min.insync.replicas", str(best))
+    mended = "min.insync.replicas", str(best)
     if needed > topic.replication:
         what = (
             f"min.insync.replicas is {needed} but the topic has {topic.replication} copies: "
             "nothing can be written"
         )
-        yield TopicProblem(topic.name, what, fix, "error", mended)
+        yield _of_setting(bootstrap, topic.name, what, *mended)
     elif needed < best:
         what = (
             f"min.insync.replicas is {needed} of {topic.replication} copies: an acknowledged "
             "record may exist once only"
         )
-        yield TopicProblem(topic.name, what, fix, "warning", mended)
+        yield _of_setting(bootstrap, topic.name, what, *mended, severity="warning")
     if topic.replication == 1 and brokers > 1:
         what = f"there is one copy, on a cluster of {brokers} brokers: one lost disk loses it"
         fix = (
@@ -285,9 +277,12 @@ def _check_brokers(admin: KafkaAdministrator) -> Iterator[TopicProblem]:
             yield TopicProblem(f"broker {number}", what, fix, "warning")
 
 
-def _alter(bootstrap: str, topic: str, name: str, value: str) -> str:
-    """Return the command that changes one setting of a topic."""
-    return (
+def _of_setting(
+    bootstrap: str, topic: str, what: str, name: str, value: str, severity: Severity = "error"
+) -> TopicProblem:
+    """Return a problem that another value of a topic's setting mends."""
+    fix = (
         f"kafka-configs.sh --bootstrap-server {bootstrap} --alter --entity-type topics "
         f"--entity-name {topic} --add-config {name}={value}"
     )
+    return TopicProblem(topic, what, fix, severity, (name, value))

@@ -44,7 +44,6 @@ A search by time begins so much earlier: it reads a record twice rather than mis
 _FATAL: Final = KafkaError._FATAL  # noqa: SLF001
 BAD_COMPRESSION = KafkaError._BAD_COMPRESSION  # noqa: SLF001
 MSG_TIMED_OUT = KafkaError._MSG_TIMED_OUT  # noqa: SLF001
-PARTITION_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001
 UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001
 UNKNOWN_TOPIC = KafkaError._UNKNOWN_TOPIC  # noqa: SLF001
 
@@ -159,7 +158,6 @@ PROGRESS: Final[Kind] = {
     **MESSAGES, "enable.idempotence": False, "message.timeout.ms": 2_000,
 }  # fmt: skip
 """An appender of what is of no use later, and does no harm twice."""
-
 
 _ENDING: Final = "streamydb-ending"
 _MOMENT_S: Final = 0.02
@@ -298,9 +296,7 @@ class KafkaAppender(_SelfEndingClient, Producer):
             return 1
 
     def flush(self, timeout: float = -1) -> int:
-        """Wait up to `timeout` seconds until all records have their fate;
-        return how many lack it.
-        """
+        """Wait up to `timeout` seconds for the fates of all records; return how many lack it."""
         try:
             return int(super().flush(timeout))
         except KafkaException as ended:

@@ -44,7 +44,7 @@ class LogTime(NamedTuple):
 
 
 def log_time(admin: KafkaAdministrator, topic: str, partitions: Iterable[int]) -> LogTime:
-    """Ask Kafka for the newest append time of a log. Raises StreamyError: Kafka does not answer."""
+    """Ask Kafka for the newest append time of a log."""
     newest = list_offsets(admin, topic, partitions, HIGHEST).values()
     newest_ms = max((part.timestamp for part in newest), default=0)
     return LogTime(max(0, newest_ms), time.time_ns() // 1_000_000)

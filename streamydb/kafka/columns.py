@@ -19,19 +19,15 @@ NO_VALUE: Final = 2
 
 
 class Record(Protocol):
-    """A record, as confluent-kafka's messages are."""
+    """A record, as confluent-kafka's messages are; a tombstone has no value."""
 
-    def partition(self) -> int:
-        """Its partition."""
+    def partition(self) -> int: ...
 
-    def offset(self) -> int:
-        """Its offset."""
+    def offset(self) -> int: ...
 
-    def key(self) -> bytes | None:
-        """Its key, if it has one."""
+    def key(self) -> bytes | None: ...
 
-    def value(self) -> bytes | None:
-        """Its value; none for a tombstone."""
+    def value(self) -> bytes | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +40,15 @@ class OneRecord:
     content: bytes | None
 
     def partition(self) -> int:
-        """Its partition."""
         return self.number
 
     def offset(self) -> int:
-        """Its offset."""
         return self.at
 
     def key(self) -> bytes | None:
-        """Its key, if it has one."""
         return self.named
 
     def value(self) -> bytes | None:
-        """Its value; none for a tombstone."""
         return self.content
 
 

@@ -122,7 +122,6 @@ class ConnectionState:
         self._authorities = connection.get("ssl.ca.pem")
 
     def __call__(self, error: KafkaError) -> None:
-        """Take note of an error of a connection."""
         self.last = error
         if error.fatal():
             self.ended = error
@@ -280,7 +279,7 @@ def _is_kafka(answer: bytes) -> bool:
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
-    """Return host and port of `host:port`. Raises ValueError: the port is no number."""
+    """Return host and port of `host:port`."""
     host, _, port = address.strip().rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -359,9 +358,7 @@ def watermarks(consumer: Any, topic: str, number: int, timeout_s: float) -> tupl
 
 
 def _of_tls(error: KafkaError) -> bool:
-    """Return True if the TLS handshake failed; a broker that refuses a certificate says so only
-    later.
-    """
+    """Return True if TLS failed; a broker that refuses a certificate says so only later."""
     reason = error.str()
     failed = error.code() == _SSL or ":SSL routines:" in reason
     return failed and not reason.startswith(_NAMELESS)
@@ -383,10 +380,6 @@ _Answer = TypeVar("_Answer")
 
 class StopRequestedError(StreamyError):
     """The service was told to stop before it had started."""
-
-
-class _NobodyListensError(StreamyError):
-    """No broker is there."""
 
 
 class KafkaRetry:
@@ -442,7 +435,7 @@ class KafkaRetry:
     def _look(self) -> None:
         if self._addresses is not None and not listens(self._addresses):
             what = f"Kafka does not answer: nobody listens at {self._addresses}"
-            raise _NobodyListensError(what) from TimeoutError()
+            raise StreamyError(what) from TimeoutError()
 
     def _say(self, error: Exception, said_s: float) -> float:
         """Log why it waits; return when the log was last written."""

@@ -32,6 +32,7 @@ from streamydb.kafka.topic_plans import (
     TopicPlan,
     check_bounds,
     connect_plan,
+    plans_beside,
     plans_of,
     refuse_differences,
 )
@@ -51,16 +52,10 @@ def create(
 ) -> TopicNames:
     """Create the topics of a database that do not exist yet; the others must be as asked for.
 
-    Args:
-        client_config: the connection, as of `Settings.client_config`.
-        database: the database's name.
-        partitions: partitions of the log, 1 to 1024.
-        shards: slices of the keys, 1 to 64; `streamydb resize` changes them.
-        replication: copies of each topic.
-        min_insync: copies that must have a record before it counts as written.
-        changes_partitions: partitions of the change feed.
-        loading: a database is restored into them: the log takes the producer's times, and is made
-            so; no pipeline starts on it.
+    ``partitions``: of the log, 1 to 1024. ``shards``: slices of the keys, 1 to 64; `streamydb
+    resize` changes them. ``min_insync``: copies that must have a record before it counts as
+    written. ``changes_partitions``: of the change feed. ``loading``: a database is restored into
+    them: the log takes the producer's times, and is made so; no pipeline starts on it.
 
     Raises:
         ValueError: an argument is out of its bounds.
@@ -107,15 +102,7 @@ def delete(client_config: Mapping[str, str], database: str) -> list[str]:
     admin = administrator(client_config)
     names, topics = TopicNames(database), cluster(admin).topics
     others = sorted(name for name in topics if name.startswith(f"{names.feedback}."))
-    facts_and_rulings = (names.founding, names.rulings)
-    own_topics = (
-        *names.all(),
-        names.connect,
-        names.streams,
-        *names.shared(),
-        *facts_and_rulings,
-        *others,
-    )
+    own_topics = (*names.all(), names.connect, *names.beside(), *others)
     present = [name for name in own_topics if name in topics]
     if present:
         answers(admin.delete_topics(present, operation_timeout=TIMEOUT_S), "delete")
@@ -136,11 +123,10 @@ def grow(client_config: Mapping[str, str], database: str, partitions: int) -> No
     if present is None:
         raise TopicsError(_missing(name, database))
     if not present.partitions <= partitions <= PARTITIONS_MAX:
-        msg = (
+        raise TopicsError(
             f"{name} has {present.partitions} partitions and cannot get {partitions}: Kafka never "
             f"takes one away, and {PARTITIONS_MAX} is the most"
         )
-        raise TopicsError(msg)
     if present.partitions < partitions:
         _note_alone(client_config, admin, database, present)
         answers(admin.create_partitions([NewPartitions(name, partitions)]), "grow")
@@ -160,11 +146,8 @@ def _note_alone(
     if log.partitions > 1:
         return
     names = TopicNames(database)
-    min_insync = int(log.settings.get("min.insync.replicas", 1))
-    plans = plans_of(names, 1, 1, log.replication, min_insync, 1)
-    plan = [plan for plan in plans if plan.name == names.founding]
     if names.founding not in cluster(admin).topics:
-        _make(admin, plan)
+        _make(admin, [plans_beside(names, log)[names.founding]])
     facts = FoundingFacts(log=log_id(client_config, database), partitions=1)
     record(client_config, database, facts)
 
@@ -192,13 +175,11 @@ def reshard(client_config: Mapping[str, str], database: str, shards: int) -> Non
         answers(admin.delete_topics(old + others, operation_timeout=TIMEOUT_S), "delete")
         gone = {*old, *others}
         wait_until(lambda: not gone & set(cluster(admin).topics), "the old feedback to be gone")
-    min_insync = int(log.settings.get("min.insync.replicas", 1))
-    plans = plans_of(names, log.partitions, shards, log.replication, min_insync, 1)
-    plan = [plan for plan in plans if plan.name == names.feedback]
+    plan = plans_beside(names, log, shards)[names.feedback]
     if old or feedback is None:
-        _make(admin, plan)
+        _make(admin, [plan])
     else:
-        _await_metadata(admin, plan)
+        _await_metadata(admin, [plan])
 
 
 def add_shared(client_config: Mapping[str, str], database: str, pipeline: str = "") -> list[str]:
@@ -216,13 +197,10 @@ def add_shared(client_config: Mapping[str, str], database: str, pipeline: str = 
         if name not in existing_topics:
             raise TopicsError(_missing(name, database))
     log, shards = existing_topics[names.transactions], existing_topics[names.feedback].partitions
-    min_insync = int(log.settings.get("min.insync.replicas", 1))
     spread = existing_topics[names.changes].partitions
-    facts_and_rulings = {names.founding, names.rulings}
-    needed_names = {*names.shared(), names.streams, *facts_and_rulings, names.feedback_of(pipeline)}
-    plans = plans_of(names, log.partitions, shards, log.replication, min_insync, spread, pipeline)
-    topics = cluster(admin).topics
-    missing = [plan for plan in plans if plan.name in needed_names and plan.name not in topics]
+    plans, topics = plans_beside(names, log, shards, spread, pipeline), cluster(admin).topics
+    wanted = {*names.beside(), names.feedback_of(pipeline)} - topics.keys()
+    missing = [plan for plan in plans.values() if plan.name in wanted]
     _make(admin, missing)
     if missing and is_synced(client_config, database):
         set_sync(client_config, database, on=True)
@@ -271,10 +249,7 @@ def describe(client_config: Mapping[str, str], database: str) -> dict[str, Topic
 
 
 def _make(admin: KafkaAdministrator, missing: list[TopicPlan]) -> None:
-    """Create topics, and wait until they answer.
-    Raises TopicsError: one that somebody else has created meanwhile has other settings, or the
-    cluster refuses.
-    """
+    """Create topics, and wait until they answer."""
     if not missing:
         return
     new = [

@@ -16,23 +16,15 @@ from confluent_kafka import KafkaError, KafkaException
 
 from streamydb.errors import RecordError
 from streamydb.kafka.changes import HOPELESS
-from streamydb.kafka.clients import (
-    FOLLOWING,
-    PARTITION_EOF,
-    KafkaAdministrator,
-    administrator,
-    column_reader,
-)
+from streamydb.kafka.clients import FOLLOWING, KafkaAdministrator, administrator, column_reader
 from streamydb.kafka.columns import RecordColumns
-from streamydb.kafka.errors import LogFaultError
-from streamydb.kafka.librdkafka import ReadFailure
+from streamydb.kafka.errors import LogFaultError, ReadFailure
 from streamydb.settings import Settings
 
 _HANDED_MAX: Final = 4  # batches that wait until the event loop takes them
 _ROOM_S: Final = 0.25
 _STEPS_MIN: Final = 4
 """Of a turn: a millisecond of requests. With fewer the event loop turns more than it works."""
-
 
 _Rows = TypeVar("_Rows")
 
@@ -247,9 +239,10 @@ class TopicFollower(Generic[_Rows]):
         records, failures = self._reader.take(_BATCH, _POLL_S)
         ends = (records.offsets + 1).tolist()
         reached = dict(zip(records.partitions.tolist(), ends, strict=True))
-        for error, number, at in failures:
-            if error.code() == PARTITION_EOF:  # records of this batch may lie behind it
-                reached[number] = max(reached.get(number, 0), at)
+        for failure in failures:
+            if failure.is_end:  # records of this batch may lie behind it
+                number = failure.partition
+                reached[number] = max(reached.get(number, 0), failure.offset)
         self._must_go_on(records, reached)
         self._judge(reached, failures)
         if self.fault is not None:
@@ -268,9 +261,7 @@ class TopicFollower(Generic[_Rows]):
             self._read_new()
 
     def _must_go_on(self, records: RecordColumns, reached: Mapping[int, int]) -> None:
-        """Refuse records before the position that was reached: what was read is no more then.
-        Raises LogFaultError: it does.
-        """
+        """Refuse records before the position that was reached: what was read is no more then."""
         before = np.array([self._reached.get(n, 0) for n in range(max(reached, default=-1) + 1)])
         if (records.offsets < before[records.partitions]).any() or any(
             end < before[number] for number, end in reached.items()

@@ -44,7 +44,6 @@ class FoundingFacts(msgspec.Struct, frozen=True, kw_only=True):
         lacking: ids of topics of the changes that were made anew while a pipeline ran. It wrote on
             there, so they lack what was written before, and nobody may use them.
         generations: those that the history has had, without the first one; the last one holds.
-        format: of the record.
     """
 
     log: str
@@ -138,7 +137,6 @@ def renew(connection: Mapping[str, str], database: str, log: str, topic_id: str)
     A call that is repeated changes nothing.
 
     ``topic_id``: Kafka's id of the topic that the new history begins in.
-    Raises TopicsError: the topic took no record, or Kafka does not answer.
     """
     known, begun = recall(connection, database, log).generations, generation_of(topic_id)
     if begun not in known:

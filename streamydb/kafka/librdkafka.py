@@ -28,6 +28,7 @@ from streamydb.frames.jit import kernel, leaf
 from streamydb.frames.table import Bytes, Ragged
 from streamydb.kafka.columns import NO_KEY, NO_VALUE, Ints, RecordColumns
 from streamydb.kafka.connection import ConnectionState
+from streamydb.kafka.errors import ReadFailure
 
 _CONSUMER: Final = 1
 _OK: Final = 0
@@ -65,20 +66,6 @@ _FUNCTIONS: Final[dict[str, tuple[Any, list[Any]]]] = {
     "destroy": (None, [_POINTER]),
 }  # fmt: skip
 """What is called, without the prefix that all have: what it returns, and its arguments."""
-
-
-class ReadFailure(NamedTuple):
-    """Something that came in place of a record: an error, or the end of a partition.
-
-    Attributes:
-        error: its code is `PARTITION_EOF` at an end.
-        partition: of the record; -1 if the error is about none.
-        offset: likewise.
-    """
-
-    error: KafkaError
-    partition: int
-    offset: int
 
 
 class ConsumedRecords(NamedTuple):

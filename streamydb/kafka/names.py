@@ -2,81 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from streamydb.limits import DATABASE_NAME
 
 
-@dataclass(frozen=True, slots=True)
 class TopicNames:
     """The names of a database's topics.
     Raises ValueError: the database's name breaks the rule for names.
     """
 
-    database: str
-
-    def __post_init__(self) -> None:
-        if not DATABASE_NAME.fullmatch(self.database):
-            msg = (
-                f"{self.database!r} cannot be a database's name: take a lower-case letter, then "
+    def __init__(self, database: str) -> None:
+        if not DATABASE_NAME.fullmatch(database):
+            raise ValueError(
+                f"{database!r} cannot be a database's name: take a lower-case letter, then "
                 "up to 47 lower-case letters, digits and hyphens"
             )
-            raise ValueError(msg)
-
-    @property
-    def transactions(self) -> str:
-        """The log: clients append transactions."""
-        return f"{self.database}.transactions"
-
-    @property
-    def results(self) -> str:
-        """A verdict for every transaction."""
-        return f"{self.database}.results"
-
-    @property
-    def changes(self) -> str:
-        """Every write of every committed transaction."""
-        return f"{self.database}.changes"
-
-    @property
-    def connect(self) -> str:
-        """The copy of the changes for Kafka Connect; see `streamydb.kafka.connect`."""
-        return f"{self.database}.connect"
-
-    @property
-    def feedback(self) -> str:
-        """Feedback from the execution to the shards; internal."""
-        return f"{self.database}.feedback"
-
-    @property
-    def deadletters(self) -> str:
-        """Records that could not be decoded or executed."""
-        return f"{self.database}.deadletters"
-
-    @property
-    def streams(self) -> str:
-        """The records that procedures emit, by stream."""
-        return f"{self.database}.streams"
-
-    @property
-    def digests(self) -> str:
-        """Digests of the state, by which pipelines find out whether they agree."""
-        return f"{self.database}.digests"
-
-    @property
-    def control(self) -> str:
-        """Messages between pipelines over one log: who leads, how far it is."""
-        return f"{self.database}.control"
-
-    @property
-    def founding(self) -> str:
-        """The founding facts of the database; see `streamydb.kafka.foundation`."""
-        return f"{self.database}.founding"
-
-    @property
-    def rulings(self) -> str:
-        """The transactions that an internal fault has aborted; see `streamydb.records.rulings`."""
-        return f"{self.database}.rulings"
+        self.database = database
+        self.transactions = f"{database}.transactions"  # the log: clients append transactions
+        self.results = f"{database}.results"  # a verdict for every transaction
+        self.changes = f"{database}.changes"  # every write of every committed transaction
+        self.connect = f"{database}.connect"  # the copy of the changes, see `kafka.connect`
+        self.feedback = f"{database}.feedback"  # from the execution to the shards; internal
+        self.deadletters = f"{database}.deadletters"  # what could not be decoded or executed
+        self.streams = f"{database}.streams"  # the records that procedures emit, by stream
+        self.digests = f"{database}.digests"  # of the state: pipelines compare theirs
+        self.control = f"{database}.control"  # between pipelines: who leads, how far it is
+        self.founding = f"{database}.founding"  # its founding facts, see `kafka.foundation`
+        self.rulings = f"{database}.rulings"  # aborted by internal faults, see `records.rulings`
 
     def feedback_of(self, pipeline: str) -> str:
         """The feedback of a pipeline with a name; each has a topic of its own."""
@@ -85,6 +36,10 @@ class TopicNames:
     def all(self) -> tuple[str, ...]:
         """Return the names of what every database has, the log first."""
         return (self.transactions, self.results, self.changes, self.feedback, self.deadletters)
+
+    def beside(self) -> tuple[str, ...]:
+        """Return the names of what a pipeline makes when it starts, with those that are shared."""
+        return (self.streams, *self.shared(), self.founding, self.rulings)
 
     def shared(self) -> tuple[str, ...]:
         """Return the names of what pipelines over one log share; made when one is missing."""

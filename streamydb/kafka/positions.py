@@ -9,8 +9,7 @@ import msgspec
 
 from streamydb.errors import SnapshotError
 from streamydb.kafka import TopicNames
-from streamydb.kafka.changes import TopicSpan
-from streamydb.kafka.reader import TopicReader
+from streamydb.kafka.reader import Span, TopicReader
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.records import Change, Resolved
 from streamydb.records.expiry import is_removal
@@ -24,8 +23,6 @@ class ChangesEnds(NamedTuple):
     """The changes topic as it is now.
 
     Attributes:
-        topic: its name.
-        topic_id: Kafka's id of it.
         cluster: Kafka's id of the cluster.
         spans: per partition, first and end offset.
         seq: the last seq that is resolved in every partition.
@@ -36,7 +33,7 @@ class ChangesEnds(NamedTuple):
     topic: str
     topic_id: str
     cluster: str | None
-    spans: Mapping[int, TopicSpan]
+    spans: Mapping[int, Span]
     seq: int
     ts_ms: int
     covered: Mapping[int, int]
@@ -118,16 +115,14 @@ def written(connection: Mapping[str, str], database: str) -> LastExecuted:
 def written_until(connection: Mapping[str, str], database: str) -> int | None:
     """Return the last seq up to which the changes topic says that all of them are in it; 0: none.
 
-    None: nothing says so any more, as records were deleted. Raises as `written`.
+    None: nothing says so any more, as records were deleted.
     """
     last = written(connection, database).resolved
     return None if last is None else last.resolved
 
 
 def offsets_json(topic: str, offsets: Mapping[int, int]) -> str:
-    """Offsets as the options startingOffsets and endingOffsets of Spark's Kafka source want
-    them.
-    """
+    """Offsets as Spark's options startingOffsets and endingOffsets want them."""
     by_partition = {str(number): offset for number, offset in sorted(offsets.items())}
     return msgspec.json.encode({topic: by_partition}).decode()
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
+from confluent_kafka import Message as Record
 
 from streamydb.errors import RecordError
 from streamydb.kafka.creation import log_id
@@ -29,9 +30,6 @@ from streamydb.records.control import (
     owner_of,
 )
 from streamydb.records.gears import GearStatus
-
-if TYPE_CHECKING:
-    from confluent_kafka import Message as Record
 
 PRESENT_S: Final = 30.0
 """For how long a pipeline counts as running after it was heard: three beats of one that is alone.
@@ -78,8 +76,11 @@ def heard(said: Iterable[tuple[int, Message]], log: str, now_ms: int) -> list[Pr
         now_ms: the time; what was said up to `PRESENT_S` after it was said just now.
     """
     last, newest = _last(said, log, now_ms)
-    present = [one for one in last if abs(one.age_s) <= PRESENT_S]
-    pipelines = [_shown(one) for one in present if not _is_deposed(one, newest)]
+    pipelines = [
+        msgspec.structs.replace(one, age_s=max(0.0, one.age_s))
+        for one in last
+        if abs(one.age_s) <= PRESENT_S and not _is_deposed(one, newest)
+    ]
     return sorted(pipelines, key=lambda one: (one.role != "leading", one.name, one.pipeline))
 
 
@@ -119,10 +120,6 @@ def _last(
 
 def _is_deposed(one: PresentPipeline, newest: int) -> bool:
     return one.role == "leading" and one.epoch < newest
-
-
-def _shown(one: PresentPipeline) -> PresentPipeline:
-    return msgspec.structs.replace(one, age_s=max(0.0, one.age_s))
 
 
 def seen(

@@ -259,8 +259,7 @@ class Producer:
         value = encode(transaction, validate=self._validate)
         # Put a record into the local queue, waiting while it is full.
         if self._stop.is_set():
-            msg = f"{self._topic}: the producer is closed"
-            raise AppendError(msg)
+            raise AppendError(f"{self._topic}: the producer is closed")
         more: dict[str, Any] = {} if partition is None else {"partition": partition}
         more |= _beside(headers)
         deadline = time.monotonic() + self._timeout_s

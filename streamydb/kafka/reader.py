@@ -7,27 +7,21 @@ between the two offsets; gaps (control records) are skipped.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple, Self
+from collections.abc import Container, Iterator, Mapping
+from typing import NamedTuple, Self
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from streamydb.kafka.clients import BAD_COMPRESSION, WHOLE_TOPICS, reader
 from streamydb.kafka.connection import RefusedError, metadata, watermarks
-from streamydb.kafka.receiving import assign, at_end, receive
+from streamydb.kafka.errors import ReadFailure
+from streamydb.kafka.receiving import TopicCursor
 
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping
-
-    from confluent_kafka import Message
-
-BATCH_RECORDS_MAX = 20_000  # records handed over at once
-POLL_S = 0.1  # longest wait for the first record of a batch, in seconds
 REQUEST_TIMEOUT_S = 10.0
 """How long the broker may take to answer a question about a topic, in seconds."""
 
 STALL_S_MAX = 60.0
 """A reader that gets nothing for so long although the end is not reached gives up, in seconds."""
-
 
 SINGLE: dict[str, str] = {
     "queued.min.messages": "1",
@@ -68,20 +62,13 @@ class Span(NamedTuple):
     high: int
 
 
-class TopicReader:
-    """Reads one topic; use it as a context manager.
-
-    Attributes:
-        topic: the topic's name.
-        positions: per partition, the next offset that has not been handed over.
-    """
+class TopicReader(TopicCursor):
+    """Reads one topic; use it as a context manager. It raises a ReadingError if it cannot."""
 
     def __init__(self, connection: Mapping[str, str], topic: str) -> None:
         """Prepare to read; nothing is asked of the broker yet."""
-        self.topic = topic
-        self.positions: dict[int, int] = {}
+        super().__init__(reader(connection, WHOLE_TOPICS, eof=True), topic)
         self._bootstrap = connection["bootstrap.servers"]
-        self._consumer = reader(connection, WHOLE_TOPICS, eof=True)
 
     def __enter__(self) -> Self:
         return self
@@ -90,9 +77,7 @@ class TopicReader:
         self._consumer.close()
 
     def partitions(self) -> list[int]:
-        """Numbers of the topic's partitions.
-        Raises ReadingError: the broker does not answer, or the topic does not exist.
-        """
+        """Numbers of the topic's partitions."""
         try:
             cluster = metadata(self._consumer, self.topic, REQUEST_TIMEOUT_S)
         except RefusedError as error:
@@ -112,37 +97,6 @@ class TopicReader:
     def spans(self) -> dict[int, Span]:
         """First and end offset of every partition, asked of the broker now."""
         return {number: self.span(number) for number in self.partitions()}
-
-    def assign(self, offsets: Mapping[int, int]) -> None:
-        """Start reading each of these partitions at its offset (or at its first one)."""
-        self.positions = {n: max(0, offset) for n, offset in offsets.items()}
-        # As a number, also the first one: for OFFSET_BEGINNING the client must know the partition's
-        # leader, and waits for half a second until it does.
-        assign(self._consumer, self.topic, self.positions)
-
-    def batch(self, timeout_s: float = POLL_S) -> list[Message]:
-        """The next records of all assigned partitions, each partition's in order; may be empty.
-        Raises ReadingError: this user may not read them (any more), the client has ended, or a
-        batch cannot be unpacked.
-        """
-        records: list[Message] = []
-        positions = self.positions
-        for message in receive(self._consumer, BATCH_RECORDS_MAX, timeout_s):
-            error = message.error()
-            if error is None:
-                records.append(message)
-                positions[_known(message.partition())] = _known(message.offset()) + 1
-            elif at_end(message):
-                number = _known(message.partition())
-                positions[number] = max(positions[number], _known(message.offset()))
-            elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise self._forbidden()
-            elif error.code() == BAD_COMPRESSION:
-                position = _known(message.partition()), _known(message.offset())
-                raise PackedError(self.topic, *position, error.str())
-            elif error.fatal():
-                raise self._unreachable(error)
-        return records
 
     def until(self, ends: Mapping[int, int]) -> Iterator[list[Message]]:
         """Batches until every assigned partition has reached its end offset.
@@ -165,16 +119,19 @@ class TopicReader:
             if records:
                 yield records
 
+    def between(self, spans: Mapping[int, tuple[int, int]]) -> Iterator[Message]:
+        """The records from one offset of each partition to another; perhaps some behind it, too."""
+        self.assign({number: start for number, (start, _) in spans.items()})
+        for batch in self.until({number: end for number, (_, end) in spans.items()}):
+            yield from batch
+
     def last(self, records: int) -> Iterator[Message]:
         """The last records of the topic, each partition's in order, up to its end as it is now.
 
         ``records``: how many of each partition, at the most; gaps count.
-        Raises ReadingError: as `partitions` and `until`.
         """
-        spans = self.spans()
-        self.assign({number: max(low, high - records) for number, (low, high) in spans.items()})
-        for batch in self.until({number: span.high for number, span in spans.items()}):
-            yield from batch
+        spans = self.spans().items()
+        yield from self.between({n: (max(low, high - records), high) for n, (low, high) in spans})
 
     def backwards(
         self, spans: Mapping[int, tuple[int, int]], records: int, found: Container[int]
@@ -187,20 +144,15 @@ class TopicReader:
             spans: first and end offset of each partition.
             records: offsets of the first window; gaps count, so it may hold no record at all.
             found: the partitions that need no wider window; asked after each window.
-
-        Raises:
-            ReadingError: as `until`.
         """
         left = dict(spans)
         while left:
-            starts = {number: max(low, high - records) for number, (low, high) in left.items()}
-            self.assign(starts)
-            for batch in self.until({number: high for number, (_, high) in left.items()}):
-                yield from batch
+            windows = {n: (max(low, high - records), high) for n, (low, high) in left.items()}
+            yield from self.between(windows)
             left = {
                 number: span
                 for number, span in left.items()
-                if number not in found and starts[number] > span[0]
+                if number not in found and windows[number] != span
             }
             records *= _WIDER
 
@@ -208,12 +160,8 @@ class TopicReader:
         """All records of the topic up to its ends as they are now, each partition's in order.
 
         What is appended meanwhile may be among them; with `follow`, it all is, for ever.
-        Raises ReadingError: as `partitions` and `until`.
         """
-        spans = self.spans()
-        self.assign({number: span.low for number, span in spans.items()})
-        for batch in self.until({number: span.high for number, span in spans.items()}):
-            yield from batch
+        yield from self.between(self.spans())
         while follow:
             yield from self.batch()
 
@@ -224,6 +172,18 @@ class TopicReader:
         except KafkaException as error:
             raise self._unreachable(error.args[0]) from error
         return Span(low, high)
+
+    def _fail(self, failure: ReadFailure) -> None:
+        """Raise a ReadingError: this user may not read the topic (any more), the client has ended,
+        or a batch cannot be unpacked.
+        """
+        error = failure.error
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise self._forbidden()
+        if error.code() == BAD_COMPRESSION:
+            raise PackedError(self.topic, failure.partition, failure.offset, error.str())
+        if error.fatal():
+            raise self._unreachable(error)
 
     def _forbidden(self) -> ReadingError:
         return ReadingError(
@@ -236,10 +196,3 @@ class TopicReader:
             f"the Kafka broker at {self._bootstrap} did not answer about {self.topic} "
             f"({error.str()}): start it (`streamydb up`) or name another one with --bootstrap"
         )
-
-
-def _known(number: int | None) -> int:
-    """A partition or offset, which a message that was read always has."""
-    if number is None:
-        raise ReadingError("Kafka gave a message without a partition or an offset")
-    return number

@@ -1,6 +1,7 @@
-"""The one reader loop: assign partitions, and take the records that are there.
+"""The one reader loop: assign partitions, and take what is there, record by record.
 
-`TopicReader` and all who read with a client of `streamydb.kafka.clients.reader` go through it.
+`receive` is all that takes records from a client of `streamydb.kafka.clients.reader`. A
+`TopicCursor` knows how far it has read, too; a `TopicReader` also asks about its topic.
 """
 
 from __future__ import annotations
@@ -13,25 +14,20 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 
-from streamydb.kafka.clients import (
-    FOLLOWING,
-    NEXT_RECORDS,
-    PARTITION_EOF,
-    UNKNOWN_PARTITION,
-    reader,
-)
+from streamydb.kafka.clients import FOLLOWING, NEXT_RECORDS, UNKNOWN_PARTITION, reader
 from streamydb.kafka.connection import RefusedError, metadata, passes, watermarks
-from streamydb.kafka.errors import KafkaUnavailableError
+from streamydb.kafka.errors import KafkaUnavailableError, ReadFailure
 from streamydb.settings import Settings
 
 __all__ = [
-    "REQUEST_S", "Message", "NextRecord", "NextRecords", "SpanReader", "TopicEnds", "add_partition",
-    "assign", "assign_ends", "at_end", "offsets_at", "pause", "receive", "resume", "seek", "spans",
+    "REQUEST_S", "Message", "NextRecord", "NextRecords", "Received", "SpanReader", "TopicCursor",
+    "TopicEnds", "add_partition", "assign", "assign_ends", "offsets_at", "pause", "receive",
+    "resume", "seek", "spans",
 ]  # fmt: skip
 
 REQUEST_S: Final = 5.0  # how long Kafka may take to answer a question
-_BATCH: Final = 5_000
-_POLL_S: Final = 0.25
+BATCH_RECORDS_MAX: Final = 20_000  # records that are taken at once
+POLL_S: Final = 0.1  # longest wait for the first record of a batch
 
 
 def assign(consumer: Any, topic: str, positions: Mapping[int, int]) -> None:
@@ -72,22 +68,28 @@ def resume(consumer: Any, topic: str, number: int) -> None:
     consumer.resume([TopicPartition(topic, number)])
 
 
-def receive(consumer: Any, count_max: int, timeout_s: float) -> list[Any]:
-    """Return the messages that are there; wait for the first one if there is none.
+class Received(NamedTuple):
+    """The records that were there, each partition's in order, and what came in place of others."""
+
+    records: list[Any]
+    failures: list[ReadFailure]
+
+
+def receive(consumer: Any, count_max: int, timeout_s: float) -> Received:
+    """Return what is there, at most ``count_max``; wait for the first one if there is none.
 
     A plain `consume(count_max, timeout_s)` waits until it has all `count_max`, or out the time.
     """
     first = consumer.poll(timeout_s)
-    return [] if first is None else [first, *consumer.consume(count_max - 1, 0)]
-
-
-def at_end(message: Any) -> bool:
-    """Return True if a message is no record, but says that a partition ends at its offset.
-
-    Records that Kafka wrote for itself lie before that end; a consumer is never given those.
-    """
-    error = message.error()
-    return error is not None and error.code() == PARTITION_EOF
+    if first is None:
+        return Received([], [])
+    messages = [first, *consumer.consume(count_max - 1, 0)]
+    records = [each for each in messages if each.error() is None]
+    if len(records) == len(messages):
+        return Received(records, [])
+    others = [each for each in messages if each.error() is not None]
+    failures = [ReadFailure(each.error(), each.partition(), each.offset()) for each in others]
+    return Received(records, failures)
 
 
 def spans(consumer: Any, topic: str) -> dict[int, tuple[int, int]]:
@@ -128,41 +130,73 @@ def offsets_at(consumer: Any, topic: str, ts_ms: int) -> dict[int, int]:
     return {p.partition: p.offset if p.offset >= 0 else known[p.partition][1] for p in offsets}
 
 
-class SpanReader:
+class TopicCursor:
+    """Reads partitions of a topic on from their positions: the loop that all readers share.
+
+    Attributes:
+        positions: per partition, the next offset that has not been handed over.
+    """
+
+    def __init__(self, consumer: Any, topic: str) -> None:
+        """Nothing is assigned yet. ``consumer``: it tells of ends (`eof`)."""
+        self.topic = topic
+        self.positions: dict[int, int] = {}
+        self._consumer = consumer
+
+    def assign(self, offsets: Mapping[int, int]) -> None:
+        """Start reading each of these partitions at its offset (or at its first one)."""
+        # As a number, also the first one: for OFFSET_BEGINNING the client must know the partition's
+        # leader, and waits for half a second until it does.
+        self.positions = {number: max(0, offset) for number, offset in offsets.items()}
+        assign(self._consumer, self.topic, self.positions)
+
+    def batch(self, timeout_s: float = POLL_S, count_max: int = BATCH_RECORDS_MAX) -> list[Message]:
+        """The next records of all assigned partitions, each partition's in order; may be empty."""
+        records, failures = receive(self._consumer, count_max, timeout_s)
+        positions = self.positions
+        for record in records:
+            positions[record.partition()] = record.offset() + 1
+        for failure in failures:
+            if failure.is_end:
+                number = failure.partition
+                positions[number] = max(positions.get(number, 0), failure.offset)
+            else:
+                self._fail(failure)
+        return records
+
+    def _fail(self, failure: ReadFailure) -> None:
+        """Raise an error if a failure does not pass by itself."""
+
+
+_SPAN_POLL_S: Final = 0.25
+_SPAN_BATCH: Final = 5_000
+
+
+class SpanReader(TopicCursor):
     """Reads a topic from one offset of each partition to before another, once.
 
     Attributes:
         unread: partitions that were not read to the end, and where that is.
-        positions: per partition, the offset before which every record was handed over.
     """
 
     def __init__(self, consumer: Any, topic: str, offsets: Mapping[int, tuple[int, int]]) -> None:
         """Assign the partitions.
 
-        ``consumer``: one that tells of ends (`eof`). ``offsets``: first offset and end of each
-        partition; an empty span is read already.
+        ``offsets``: first offset and end of each partition; an empty span is read already.
         """
-        self._consumer = consumer
-        self.positions = {number: start for number, (start, _) in offsets.items()}
+        super().__init__(consumer, topic)
         self.unread = {number: end for number, (start, end) in offsets.items() if start < end}
-        assign(consumer, topic, {number: self.positions[number] for number in self.unread})
+        self.assign({number: offsets[number][0] for number in self.unread})
+        self.positions = {number: start for number, (start, _) in offsets.items()}
 
     def records(self, has_time: Callable[[], bool]) -> Iterator[Any]:
-        """Yield the records until all are read; the time that is left is asked before each
-        batch.
-        """
+        """Yield the records until all are read; ask before each batch if time is left."""
         while self.unread and has_time():
-            for message in receive(self._consumer, _BATCH, _POLL_S):
-                number, ended = message.partition(), at_end(message)
-                if number not in self.unread or not (ended or message.error() is None):
-                    continue
-                end = self.unread[number]
-                position = message.offset() + (not ended)
-                if not ended and position <= end:
-                    yield message
-                self.positions[number] = max(self.positions[number], min(position, end))
-                if position >= end:
-                    del self.unread[number]
+            for record in self.batch(_SPAN_POLL_S, _SPAN_BATCH):
+                if record.offset() < self.unread.get(record.partition(), 0):
+                    yield record
+            positions = self.positions
+            self.unread = {n: end for n, end in self.unread.items() if positions[n] < end}
 
 
 _RETRY_S: Final = 0.05
@@ -191,7 +225,6 @@ class TopicEnds:
         return found
 
     def close(self) -> None:
-        """Disconnect."""
         self._consumer.close()
 
     def _ask(self, topic: str, known: Sequence[int]) -> dict[int, int] | None:
@@ -265,7 +298,6 @@ class NextRecords:
                 raise KafkaUnavailableError(f"{self._topic}: {error.args[0].str()}") from error
 
     def close(self) -> None:
-        """Disconnect."""
         with self._lock:
             if self._consumer is not None:
                 self._consumer.close()
@@ -280,14 +312,15 @@ class NextRecords:
         ends_s = time.monotonic() + REQUEST_S
         try:
             while len(records) < len(offsets) and time.monotonic() < ends_s:
-                for message in receive(consumer, _NEXT_BATCH, _NEXT_POLL_S):
-                    number = message.partition()
-                    if message.error() is None:
-                        _, ts_ms = message.timestamp()
-                        value = message.value() or b""
-                        records.setdefault(number, NextRecord(message.offset(), True, ts_ms, value))
-                    elif at_end(message):
-                        records.setdefault(number, NextRecord(message.offset(), found=False))
+                received = receive(consumer, _NEXT_BATCH, _NEXT_POLL_S)
+                for record in received.records:
+                    ts_ms, value = record.timestamp()[1], record.value() or b""
+                    found = NextRecord(record.offset(), True, ts_ms, value)
+                    records.setdefault(record.partition(), found)
+                for failure in received.failures:
+                    if failure.is_end:
+                        end = NextRecord(failure.offset, found=False)
+                        records.setdefault(failure.partition, end)
         finally:
             consumer.unassign()
         if not records:

@@ -76,11 +76,10 @@ class ResultReader:
             raise
         except KafkaException as error:
             self._consumer.close()
-            msg = (
+            raise StreamyError(
                 f"{self._topic} cannot be followed: {error.args[0].str()}. Does the database exist "
                 "(`streamydb create`) and does Kafka run (`streamydb up`)?"
-            )
-            raise StreamyError(msg) from error
+            ) from error
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="streamydb-results", daemon=True)
         self._thread.start()
@@ -129,22 +128,20 @@ class ResultReader:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            messages = receive(self._consumer, _BATCH, _POLL_S)
-            if messages:
+            records, failures = receive(self._consumer, _BATCH, _POLL_S)
+            if records:
                 with self._came:
-                    for message in messages:
-                        self._take(message)
+                    for record in records:
+                        self._take(record)
                     self._came.notify_all()
+            for failure in failures:
+                self.error = failure.error.str()
 
-    def _take(self, message: Any) -> None:
-        error = message.error()
-        if error is not None:
-            self.error = error.str()
-            return
+    def _take(self, record: Any) -> None:
         try:
-            result = decode_result(message.value() or b"")
+            result = decode_result(record.value() or b"")
         except RecordError as fault:
-            self.error = f"offset {message.offset()} of {self._topic}: {fault}"
+            self.error = f"offset {record.offset()} of {self._topic}: {fault}"
             return
         self.error = None
         source = result.duplicate or result.source

@@ -54,16 +54,13 @@ class RulingTopic:
         Raises:
             ReadingError: Kafka does not answer.
             RecordError: a newer release has written one.
-
         """
         with self._reading, TopicReader(self._connection, self._names.rulings) as reader:
             end = reader.span(0).high
             if self._read < end:
-                reader.assign({0: self._read})
-                for batch in reader.until({0: end}):
-                    for record in batch:
-                        self._take(record.offset(), record.value())
-                    self._read = reader.positions[0]
+                for record in reader.between({0: (self._read, end)}):
+                    self._take(record.offset(), record.value())
+                self._read = reader.positions[0]
             return len(self._book)
 
     def _take(self, offset: int | None, value: bytes | None) -> None:
@@ -117,7 +114,6 @@ def rulings(connection: Mapping[str, str], database: str, log_id: str) -> Ruling
     Raises:
         ReadingError: Kafka does not answer.
         TopicsError: the same.
-
     """
     from streamydb.kafka.creation import existing
 
@@ -134,9 +130,7 @@ def rulings(connection: Mapping[str, str], database: str, log_id: str) -> Ruling
 
 
 def aborted_before(connection: Mapping[str, str], database: str) -> list[Fault]:
-    """Return the faults that the dead letters tell of, where the rulings were deleted: letters are
-    kept for good.
-    """
+    """Return the faults of which dead letters tell, which are kept when rulings are deleted."""
     faults = []
     with TopicReader(connection, TopicNames(database).deadletters) as reader:
         for record in reader.whole():

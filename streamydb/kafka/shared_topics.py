@@ -47,7 +47,6 @@ class SharedTopics:
 
     Attributes:
         silent: Kafka does not answer (until a record comes again).
-
     """
 
     def __init__(self, connection: Mapping[str, str], database: str, *told: str) -> None:
@@ -66,7 +65,6 @@ class SharedTopics:
         self._reads = False
 
     def close(self) -> None:
-        """Disconnect."""
         self._consumer.close()
         if self._digests is not None:
             self._digests.close()
@@ -77,10 +75,7 @@ class SharedTopics:
 
         Best asked before anything is read: a broker answers one request of a connection after
         another, and a read waits for up to a second.
-
-        Raises:
-            SharedTopicsError: Kafka does not answer.
-
+        Raises SharedTopicsError: Kafka does not answer.
         """
         control, digests = (self._end(name) for name in self._names.shared())
         return control, digests
@@ -102,9 +97,7 @@ class SharedTopics:
         """Messages that have come, waiting for the first."""
         self._begin_reading()
         messages: list[Message] = []
-        for record in receive(self._consumer, _BATCH, timeout_s):
-            if record.error() is not None:
-                continue
+        for record in receive(self._consumer, _BATCH, timeout_s).records:
             self.silent = False
             with suppress(RecordError):
                 messages.append(decode_message(record.value()))
@@ -132,11 +125,11 @@ class SharedTopics:
         """Digests that have come since `read_digests`; some of them, if they are many."""
         if self._digests is None:
             return []
-        records = [each for each in self._digests.consume(_BATCH, 0) if each.error() is None]
+        records = receive(self._digests, _BATCH, 0).records
         if records:
             self.silent = False
         return [
-            DigestRecord(each.key(), each.value(), each.offset() or 0, each.timestamp()[1])
+            DigestRecord(each.key(), each.value(), each.offset(), each.timestamp()[1])
             for each in records
         ]
 
@@ -149,10 +142,7 @@ class SharedTopics:
 
     def tell(self, topic: str, block: bytes) -> int:
         """Append a block to a feedback topic, wait until it is safe, and return its offset.
-
-        Raises:
-            SharedTopicsError: it was not written.
-
+        Raises SharedTopicsError: it was not written.
         """
         written: list[int] = []
         failed: list[KafkaError] = []

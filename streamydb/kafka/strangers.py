@@ -15,11 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class Strangers:
-    """Counts such records of one topic.
-
-    Attributes:
-        count: how many were passed over.
-    """
+    """Counts such records of one topic; ``count``: how many were passed over."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic

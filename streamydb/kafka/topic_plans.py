@@ -80,15 +80,26 @@ def plans_of(
     ]  # fmt: skip
 
 
+def plans_beside(
+    names: TopicNames,
+    topic: TopicDescription,
+    shards: int = 1,
+    changes_partitions: int = 1,
+    pipeline: str = "",
+) -> dict[str, TopicPlan]:
+    """Return, by name, what each topic shall be like: with the copies of one that exists."""
+    copies = topic.replication, topic.min_insync
+    plans = plans_of(names, topic.partitions, shards, *copies, changes_partitions, pipeline)
+    return {plan.name: plan for plan in plans}
+
+
 def connect_plan(names: TopicNames, like: TopicDescription) -> TopicPlan:
     """Return what the copy for Kafka Connect shall be like; ``like``: the changes topic.
 
     It is compacted: a reader that comes years later gets the last change of each key. A reader that
     is never away for more than a week misses no change, and no deletion.
     """
-    min_insync = int(like.settings.get("min.insync.replicas", 1))
-    plans = plans_of(names, 1, 1, like.replication, min_insync, like.partitions)
-    settings = next(plan.settings for plan in plans if plan.name == names.changes)
+    settings = plans_beside(names, like)[names.changes].settings
     special = {
         "cleanup.policy": "compact",
         "delete.retention.ms": str(7 * _DAY_MS),
@@ -111,8 +122,7 @@ def check_bounds(
     )
     for what, number, upper_bound in bounds:
         if not 1 <= number <= upper_bound:
-            msg = f"{what} must be between 1 and {upper_bound}, not {number}"
-            raise ValueError(msg)
+            raise ValueError(f"{what} must be between 1 and {upper_bound}, not {number}")
 
 
 def refuse_differences(plans: Iterable[TopicPlan], topics: Mapping[str, TopicDescription]) -> None:
@@ -123,13 +133,12 @@ def refuse_differences(plans: Iterable[TopicPlan], topics: Mapping[str, TopicDes
         if topic is not None:
             lines += [f"{plan.name}: {line}" for line in _differences(plan, topic)]
     if lines:
-        msg = (
+        raise TopicsError(
             "the database's topics exist with other settings:\n  "
             + "\n  ".join(lines)
             + "\nAsk for what exists, change the settings (`streamydb doctor` names the commands), "
             "or choose another database name."
         )
-        raise TopicsError(msg)
 
 
 def _differences(plan: TopicPlan, topic: TopicDescription) -> Iterator[str]:
@@ -191,15 +200,14 @@ def choose(
         copies = best if log is None else log.replication
     needed = min_insync
     if needed is None and log is not None and copies == log.replication:
-        needed = int(log.settings.get("min.insync.replicas", 1))
+        needed = log.min_insync
     if needed is None:
         needed = _INSYNC if copies >= _COPIES else 1
     if needed > copies:
-        msg = (
+        raise TopicsError(
             f"min_insync {needed} is above replication {copies} (on {brokers} brokers): no record "
             "could ever be acknowledged; ask for more copies, too"
         )
-        raise TopicsError(msg)
     return Copies(copies, needed, brokers)
 
 

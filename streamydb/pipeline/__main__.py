@@ -1,6 +1,4 @@
-"""`python -m streamydb.pipeline`: run the pipeline from the command line or under
-`spark-submit`.
-"""
+"""`python -m streamydb.pipeline`: run the pipeline from a shell or under `spark-submit`."""
 
 from __future__ import annotations
 
@@ -24,7 +22,6 @@ def parse(arguments: list[str], *, submitted: bool = False) -> PipelineConfig:
     Args:
         arguments: without the program's name.
         submitted: `spark-submit` starts us, so it has the master.
-
     """
     options = _parser(submitted=submitted).parse_args(arguments)
     logging.basicConfig(

@@ -75,7 +75,6 @@ class AdaptiveSettings:
             set_conf: changes a setting of the query.
             shards: of the database; so many tasks the query has begun with.
             given: settings that the user has given, and nobody changes.
-
         """
         self._set, self._shards, self._given = set_conf, shards, given
         self._chosen = {SHUFFLE_PARTITIONS: str(shards)}

@@ -154,9 +154,7 @@ def blocks_for(number: int, rows: Iterable[Any], spool: Spool = NO_SPOOL) -> Ite
 
 
 def paired(records: OutputRecords) -> OutputRecords:
-    """Hand on records; require that each has a key and a value, or none, and that they fit into one
-    batch of Arrow's.
-    """
+    """Hand on records; require keys and values in pairs, and that they fit a batch of Arrow's."""
     keys, values = len(records.keys), len(records.values)
     _RECORDS_OUT.require(keys == values, "each has a key and a value", keys=keys, values=values)
     size = max(int(texts.offsets[-1]) for texts in (records.keys, records.values))

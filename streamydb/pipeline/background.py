@@ -34,7 +34,7 @@ from streamydb.kafka.errors import KafkaException
 from streamydb.kafka.names import TopicNames
 from streamydb.pipeline.adaptive import BatchSize
 from streamydb.pipeline.markers import MarkerLoop
-from streamydb.pipeline.repair import offsets_of
+from streamydb.pipeline.repair import numbered, offsets_of
 from streamydb.settings import Settings
 
 log = logging.getLogger("streamydb.pipeline")
@@ -126,7 +126,7 @@ def read_by_all(checkpoint: Path, topic: str) -> dict[int, int]:
 
     The first batch of all may have to be read again while there is no other.
     """
-    numbers = [int(p.name) for p in (checkpoint / "query/offsets").glob("*") if p.name.isdigit()]
+    numbers = numbered(checkpoint / "query" / "offsets")
     if max(numbers, default=0) == 0:
         return {}
     return offsets_of(checkpoint, min(numbers)).get(topic, {})
@@ -184,7 +184,6 @@ WORKERLESS_LOOKS: Final = 7
 """So many looks after it the Python workers that have nothing to do end, some 10 s later."""
 
 _GROWN_MB: Final = 64  # a heap that has grown by less since the last time is left alone
-
 
 _END_WORKERS: Final = """
     try {
@@ -268,9 +267,7 @@ class IdleHeap(Background):
     def look(self) -> None:
         """Have memory given back, if nothing has come for some looks: first the heap, if it has
         grown since the last time, then the workers.
-
-        Raises:
-            Py4JError: the JVM does not answer.
+        Raises Py4JError: the JVM does not answer.
         """
         came, self._came = self._came, False
         self._idle_looks = 0 if came else self._idle_looks + 1
@@ -347,7 +344,6 @@ class LogSampler(Background):
             self._stop.wait(SAMPLE_S)
 
     def _sample(self, admin: KafkaAdministrator) -> None:
-        """Ask once. Raises StreamyError: Kafka does not answer."""
         topics = cluster(admin).topics
         counts = {
             name: range(count_partitions(topics.get(name)))

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
@@ -61,11 +61,7 @@ def opened(
 
 @contextmanager
 def _reached(store: str) -> Iterator[None]:
-    """Raise an error of ours for one of Hadoop's.
-
-    Raises:
-        ConfigurationError: the store refuses something, or does not answer.
-    """
+    """Raise an error of ours for one of Hadoop's."""
     try:
         yield
     except Py4JJavaError as error:
@@ -75,21 +71,22 @@ def _reached(store: str) -> Iterator[None]:
         ) from error
 
 
-class Checkpoint(Protocol):
+class Checkpoint:
     """The checkpoint of a run."""
 
     @property
     def lost(self) -> str | None:
         """Why this pipeline must not go on with it; None while it may."""
+        raise NotImplementedError
 
     def pull(self) -> None:
-        """Bring what the store has into the local folder."""
+        """Bring what the store has into the local folder, if there is a store."""
 
     def push(self) -> None:
-        """Bring our files of the local folder to the store."""
+        """Bring our files of the local folder to the store, if there is one."""
 
 
-class _FolderCheckpoint:
+class _FolderCheckpoint(Checkpoint):
     """A checkpoint that is a folder: there is nothing to copy.
 
     Its lock is lost only with the folder. Spark would make a new one, and write what is left to do
@@ -101,7 +98,6 @@ class _FolderCheckpoint:
 
     @property
     def lost(self) -> str | None:
-        """The deletion of the folder while the pipeline ran."""
         if not self._lock.gone:
             return None
         return (
@@ -109,12 +105,6 @@ class _FolderCheckpoint:
             "ran. Put it back, or start again without it: the log has everything "
             "(docs/operations.md, 'A damaged checkpoint')"
         )
-
-    def pull(self) -> None:
-        """Do nothing."""
-
-    def push(self) -> None:
-        """Do nothing."""
 
 
 class HadoopObjects(Objects):
@@ -175,11 +165,9 @@ class HadoopObjects(Objects):
         return [str(each.getPath().getName()) for each in files]
 
     def delete(self, name: str) -> None:
-        """Delete an object; one that is not there is none to delete."""
         self._files.delete(self._at(name), False)
 
     def fetch(self, name: str, path: Path) -> bool:
-        """Copy an object into a local file; False: there is none (any more)."""
         try:
             self._files.copyToLocalFile(False, self._at(name), self._path(path.as_uri()), True)
         except Py4JJavaError as error:
@@ -190,7 +178,6 @@ class HadoopObjects(Objects):
         return True
 
     def send(self, name: str, path: Path) -> None:
-        """Copy a local file into an object, over one that may be there."""
         stream = self._files.create(self._at(name), True)
         self._copy(self._file(str(path)).toPath(), stream)
         stream.close()  # not after a failure: an object is there when its stream is closed
@@ -206,7 +193,7 @@ class HadoopObjects(Objects):
         return self._path(f"{self._url}/{name}" if name else self._url)
 
 
-class StoreCheckpoint:
+class StoreCheckpoint(Checkpoint):
     """A checkpoint in an object store, and its copy.
 
     ``copy``: the local folder; what it has is thrown away.
@@ -230,14 +217,11 @@ class StoreCheckpoint:
 
     @property
     def lost(self) -> str | None:
-        """Why the lease is lost, if it is."""
         return self._lease.lost
 
     def pull(self) -> None:
         """Copy the oldest and the newest files of Spark's logs.
-
-        Raises:
-            ConfigurationError: the store does not give them.
+        Raises ConfigurationError: the store does not give them.
         """
         with self._lock, _reached(self._lease.url):
             if self._objects.names(_QUERY):
@@ -265,9 +249,7 @@ class StoreCheckpoint:
 
     def push(self) -> None:
         """Write those of our files that the store does not have so.
-
-        Raises:
-            ConfigurationError: the store does not take them.
+        Raises ConfigurationError: the store does not take them.
         """
         with _reached(self._lease.url):
             changed = [

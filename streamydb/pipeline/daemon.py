@@ -53,7 +53,6 @@ class _Early(NamedTuple):
     """An early daemon's process, as a fork; what `subprocess` has of another one.
 
     Attributes:
-        pid: its id.
         stdin: a pipe, whose end tells it that whoever has started it has ended.
         stdout: a pipe, from which comes how loading went.
     """
@@ -70,9 +69,7 @@ class EarlyDaemon:
         """Start it, and have whatever is started from here on know of it.
 
         If this process has loaded everything, it is a fork of it; no thread may run yet then.
-
-        Raises:
-            OSError: no process, or no socket in the folder for temporary files.
+        Raises OSError: no process, or no socket in the folder for temporary files.
         """
         folder = Path(tempfile.mkdtemp(prefix="streamydb-daemon-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -134,9 +131,7 @@ _PRELOADED: Final[set[str]] = set()
 
 def preload() -> None:
     """Load what workers need in a process that will fork the pipeline.
-
-    Raises:
-        Exception: it cannot be loaded.
+    Raises Exception: it cannot be loaded.
     """
     _load()
     _PRELOADED.add(__name__)

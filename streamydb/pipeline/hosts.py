@@ -383,11 +383,7 @@ class ExchangingExecutor:
                 yield self._records(open_output(read(block), self._config.database))
 
     def _granted(self, batches: Iterable[pa.RecordBatch]) -> TaskBlocks:
-        """Return the blocks that the shard of this task has made, or references to them.
-
-        Raises:
-            SpoolError: these are not all.
-        """
+        """Return the blocks that the shard of this task has made, or references to them."""
         own = TaskBlocks([])
         for batch in batches:
             dests, blocks = batch.column(1).to_pylist(), batch.column(3).to_pylist()

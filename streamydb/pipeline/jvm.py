@@ -28,7 +28,6 @@ from streamydb.errors import StreamyError
 _OUT_OF_MEMORY: Final = 52  # exit code of Spark when Java's heap is used up
 _SIGNALLED: Final = 128
 
-
 _ADDRESS: Final = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 """Names the file into which Spark's JVM writes how it can be asked."""
 
@@ -72,9 +71,7 @@ class EarlyJvm:
     @contextmanager
     def ready(self) -> Iterator[None]:
         """Wait until it can be asked; in the body PySpark takes it instead of one of its own.
-
-        Raises:
-            PySparkRuntimeError: it has ended, as PySpark says it of its own.
+        Raises PySparkRuntimeError: it has ended, as PySpark says it of its own.
         """
         try:
             while not self._address.exists():

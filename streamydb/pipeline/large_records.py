@@ -28,7 +28,7 @@ from streamydb.limits import max_offsets
 from streamydb.local.file_lock import write_whole
 from streamydb.local.resources import spark_defaults
 from streamydb.pipeline.config import PipelineConfig
-from streamydb.pipeline.repair import begins_of, offsets_of
+from streamydb.pipeline.repair import begins_of, numbered, offsets_of
 from streamydb.records.formats import UNREADABLE
 
 log = logging.getLogger("streamydb.pipeline")
@@ -132,9 +132,7 @@ def largest(
     Nothing but its size is taken of a record.
 
     ``read``: up to which offset each partition was read.
-
-    Raises:
-        ReadingError: Kafka does not answer.
+    Raises ReadingError: Kafka does not answer.
     """
     records = (
         LargeRecord(record.partition(), record.offset(), len(record))
@@ -150,14 +148,11 @@ def _next_records(
     """Yield the records that the next micro-batch may read, and some more."""
     records_max = max_offsets(2)
     with TopicReader(connection, topic) as reader:
-        spans = reader.spans()
-        starts = {number: max(span.low, read.get(number, 0)) for number, span in spans.items()}
-        ends = {
-            number: min(span.high, starts[number] + records_max) for number, span in spans.items()
-        }
-        reader.assign(starts)
-        for batch in reader.until(ends):
-            yield from batch
+        next_spans = {}
+        for number, (low, high) in reader.spans().items():
+            start = max(low, read.get(number, 0))
+            next_spans[number] = start, min(high, start + records_max)
+        yield from reader.between(next_spans)
 
 
 def _known(config: PipelineConfig) -> LargeRecord | None:
@@ -177,8 +172,7 @@ def _given(config: PipelineConfig) -> dict[str, str]:
 
 def _read(checkpoint: Path, topic: str) -> dict[int, int]:
     """Up to which offsets the batches that were done have read, by partition."""
-    done = [path.name for path in (checkpoint / "query" / "commits").glob("*")]
-    last = max((int(name) for name in done if name.isdigit()), default=-1)
+    last = max(numbered(checkpoint / "query" / "commits"), default=-1)
     return offsets_of(checkpoint, last).get(topic) or begins_of(checkpoint).get(topic, {})
 
 

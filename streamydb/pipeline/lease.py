@@ -93,9 +93,6 @@ class StoreLease:
 
     ``stopped``: waits for so many seconds, and returns whether the pipeline is to stop. ``clock``:
     monotonic, in seconds.
-
-    Attributes:
-        url: of the checkpoint.
     """
 
     def __init__(

@@ -95,13 +95,14 @@ class _DatabaseState:
     ends: dict[int, LogEnd]
     begins: Begins
 
+    @property
+    def changes(self) -> TopicDescription:
+        return self.topics[TopicNames(self.config.settings.database).changes]
+
 
 def run(config: PipelineConfig, launch: SparkLaunch) -> int:
     """Run until SIGTERM or SIGINT, or until the query fails; return the exit code.
-
-    Raises:
-        ConfigurationError: topics, checkpoint or settings are not as they must be.
-
+    Raises ConfigurationError: topics, checkpoint or settings are not as they must be.
     """
     status = StatusWriter(config.status_file, config.settings.database)
     keep_short()
@@ -161,7 +162,8 @@ def _execute(
     topic, faults = parts.retry.call(lambda: _rulings(state))
     checkpoint.push()
     coordinator = parts.retry.call(lambda: _coordinator(parts, state, topic))
-    announcer = _announcer(state)
+    client, changes = config.settings.client_config(), state.changes
+    announcer = Announcer(client, changes.name, changes.partitions)
     heap = IdleHeap(spark_heap(spark))
     spark.streams.addListener(
         ProgressListener(
@@ -190,9 +192,7 @@ def _execute(
             announcer,
             MarkerLoop(config.settings) as loop,
             LogSampler(config.settings, parts.metrics.registry, loop),
-            FeedbackKeeper(
-                config.settings.client_config(), feedback, config.checkpoint, checkpoint.pull
-            ),
+            FeedbackKeeper(client, feedback, config.checkpoint, checkpoint.pull),
             _growth(state, coordinator) as growth,
             heap,
         ):
@@ -224,11 +224,7 @@ def _go_on(ending: PipelineShutdown) -> None:
 
 
 def _find(config: PipelineConfig) -> _DatabaseState:
-    """Read the topics and the checkpoint; may be repeated when Kafka did not answer.
-
-    Raises:
-        ConfigurationError: topics, checkpoint or settings are not as they must be.
-    """
+    """Read the topics and the checkpoint; may be repeated when Kafka did not answer."""
     settings = config.settings
     client = settings.client_config()
     shards = settings.shards if "shards" in settings.model_fields_set else None
@@ -300,11 +296,7 @@ def _spark(parts: RunParts, launch: SparkLaunch) -> SparkSession:
 
 
 def _rulings(state: _DatabaseState) -> tuple[RulingTopic, FaultHandler]:
-    """Return the rulings on this log, with those of earlier releases, and who adds to them.
-
-    Raises:
-        ReadingError: Kafka does not answer; it may be done again.
-    """
+    """Return the rulings on this log, with those of earlier releases, and who adds to them."""
     settings, checkpoint = state.config.settings, state.config.checkpoint
     client, name = settings.client_config(), settings.database
     topic = RulingTopic(client, name, state.log_id, state.begins)
@@ -330,27 +322,17 @@ def _start(
     rulings = coordinator.load_rulings()
     parts.metrics.faults.set(len(rulings))
     parts.status.update(faults=len(rulings))
-    changes = _changes(state)
-    writer = build_query(
-        spark, config, state.database, changes.partitions, state.start, ends, rulings
-    )
+    spread = state.changes.partitions
+    writer = build_query(spark, config, state.database, spread, state.start, ends, rulings)
     query = _started(writer, config)
     parts.adaptive.follow(query.set_conf, state.database.shards, config.spark_conf)
     return query
 
 
-def _changes(state: _DatabaseState) -> TopicDescription:
-    return state.topics[TopicNames(state.config.settings.database).changes]
-
-
 def _growth(state: _DatabaseState, coordinator: Coordinator) -> GrowthWatch:
-    changes = _changes(state)
-    return GrowthWatch(
-        state.config.settings.client_config(),
-        changes.name,
-        (state.changes_id, changes.partitions),
-        partial(_made_anew, state, coordinator),
-    )
+    client, changes = state.config.settings.client_config(), state.changes
+    known = state.changes_id, changes.partitions
+    return GrowthWatch(client, changes.name, known, partial(_made_anew, state, coordinator))
 
 
 def _gear(
@@ -380,7 +362,7 @@ def _gear(
         state.log_id,
         RulingTopic(settings.client_config(), database.database, state.log_id, state.begins),
         Packing(real_time_session(spark)),
-        _changes(state).partitions,
+        state.changes.partitions,
         output_topics(names),
         coordinator.written,
     )
@@ -395,7 +377,7 @@ def _made_anew(state: _DatabaseState, coordinator: Coordinator, topic_id: str) -
     A leader has written to them: nobody may use them any more, which is recorded. One that follows
     has not, and who leads may just be writing all of them.
     """
-    config, changes = state.config, _changes(state)
+    config, changes = state.config, state.changes
     if not coordinator.leads:
         return made_anew(config.checkpoint, changes.name)
     facts = FoundingFacts(log=state.log_id, lacking=frozenset({topic_id}))
@@ -404,11 +386,6 @@ def _made_anew(state: _DatabaseState, coordinator: Coordinator, topic_id: str) -
     except (StreamyError, RefusedError, KafkaException) as error:
         log.warning("that the changes lack something is not recorded: %s", error)
     return str(changes_lack(changes.name, changes.partitions))
-
-
-def _announcer(state: _DatabaseState) -> Announcer:
-    changes = _changes(state)
-    return Announcer(state.config.settings.client_config(), changes.name, changes.partitions)
 
 
 def _started(writer: DataStreamWriter, config: PipelineConfig) -> RunningQuery:
@@ -420,11 +397,7 @@ def _started(writer: DataStreamWriter, config: PipelineConfig) -> RunningQuery:
 
 
 def _coordinator(parts: RunParts, state: _DatabaseState, rulings: RulingTopic) -> Coordinator:
-    """Return this pipeline's coordinator, after the shards have been told their role.
-
-    Raises:
-        SharedTopicsError: Kafka does not answer, or took no record; it may be done again.
-    """
+    """Return this pipeline's coordinator, after the shards have been told their role."""
     config, database = state.config, state.database
     member = ElectionMember(
         state.log_id,

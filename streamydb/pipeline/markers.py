@@ -15,7 +15,7 @@ from streamydb.kafka.clients import FOLLOWING, LOG, MSG_TIMED_OUT, administrator
 from streamydb.kafka.connection import metadata
 from streamydb.kafka.errors import KafkaError, KafkaException
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.receiving import assign, at_end, receive
+from streamydb.kafka.receiving import assign, receive
 from streamydb.local.signals import stop_event
 from streamydb.records.marker import Marker, decode_marker, encode_marker
 from streamydb.sequencer.core import Sequencer
@@ -42,11 +42,7 @@ class TailStart(NamedTuple):
 def find_starts(
     client_config: Mapping[str, str], topic: str, partitions: int, length: int
 ) -> list[TailStart]:
-    """Return where the last `length` records of each partition begin.
-
-    Raises:
-        TopicsError: Kafka does not answer.
-    """
+    """Return where the last `length` records of each partition begin."""
     admin = administrator(client_config)
     cluster(admin)  # without it a new client may wait 3 s before its first request
     numbers = range(partitions)
@@ -123,7 +119,6 @@ class MarkerStatus:
 
     Attributes:
         name: written into the markers.
-        state: what it does now.
         rounds: how many rounds it has written.
         markers: how many markers it has written.
         records: how many records it has read.
@@ -169,9 +164,7 @@ class MarkerSession:
 
     def run(self) -> None:
         """Follow the log and write markers until stopped.
-
-        Raises:
-            KafkaException: Kafka does not do what it should; begin again after a while.
+        Raises KafkaException: Kafka does not do what it should; begin again after a while.
         """
         try:
             while not self._stop.is_set():
@@ -253,11 +246,7 @@ class MarkerSession:
             self._read(0)
 
     def _write(self, marker: Marker) -> None:
-        """Append a marker to every partition and wait until all are safe.
-
-        Raises:
-            KafkaException: one was not; the others are harmless.
-        """
+        """Append a marker to every partition and wait until all are safe."""
         value = encode_marker(marker)
         failed: list[KafkaError] = []
 
@@ -277,26 +266,25 @@ class MarkerSession:
         self._loop.rounds += 1
 
     def _read(self, timeout_s: float) -> None:
-        batch = receive(self._consumer, _BATCH, timeout_s)
-        while batch:
-            for message in batch:
-                self._observe(message)
-            batch = receive(self._consumer, _BATCH, 0) if len(batch) == _BATCH else []
+        is_full = True
+        while is_full:
+            records, failures = receive(self._consumer, _BATCH, timeout_s)
+            for record in records:
+                self._observe(record)
+            for failure in failures:
+                if not failure.is_end:
+                    raise KafkaException(failure.error)
+                if self._tail is not None:
+                    self._tail.at_end(failure.partition)
+            is_full, timeout_s = len(records) + len(failures) == _BATCH, 0
 
-    def _observe(self, message: Any) -> None:
-        number = message.partition()
-        if at_end(message):
-            if self._tail is not None:
-                self._tail.at_end(number)
-            return
-        if message.error() is not None:
-            raise KafkaException(message.error())
+    def _observe(self, record: Any) -> None:
         self._loop.records += 1
-        offset, stamp = message.offset(), message.timestamp()[1]
+        number, offset, stamp = record.partition(), record.offset(), record.timestamp()[1]
         if offset < self._next[number]:
             return
         self._next[number] = offset + 1
-        marker = decode_marker(message.value())
+        marker = decode_marker(record.value())
         if self._tail is not None:
             unread = self._tail.observe(number, offset, stamp, is_marker=marker is not None)
             if unread is not None:
@@ -309,7 +297,7 @@ _BACKOFF_MIN_S = 0.1
 _BACKOFF_MAX_S = 5.0
 
 
-def _wall_clock_ms() -> int:
+def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
@@ -319,20 +307,13 @@ class MarkerLoop(MarkerStatus):
     Any number of them may run on one database. With one partition it only looks, every few seconds,
     whether there are more. After an error it begins again, at growing intervals, until stopped.
 
-    ``settings``: the database, the connection and the interval between rounds. ``name``: written
-    into the markers; by default made of host, process and chance.
+    ``settings``: the database, the connection and the interval between rounds. Its name is made of
+    host, process and chance.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        name: str | None = None,
-        clock_ms: Callable[[], int] = _wall_clock_ms,
-    ) -> None:
-        super().__init__(name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
         self._settings = settings
-        self._clock_ms = clock_ms
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="streamydb-markers", daemon=True)
 
@@ -363,7 +344,7 @@ class MarkerLoop(MarkerStatus):
         while not self._stop.is_set():
             began = time.monotonic()
             try:
-                MarkerSession(self, self._settings, self._stop, self._clock_ms).run()
+                MarkerSession(self, self._settings, self._stop, _now_ms).run()
             except Exception as error:  # noqa: BLE001 - without markers nothing is decided
                 self.failures += 1
                 self.state = "degraded"

@@ -51,9 +51,7 @@ _SHUTDOWNS = ("SparkContext was shut down", "stopped SparkContext", "ThreadPoolE
 
 def after_jvm(parts: RunParts, error: Exception) -> int:
     """Report that the JVM has died, which causes every other error; return the exit code.
-
-    Raises:
-        Exception: the error, if the JVM lives.
+    Raises Exception: the error, if the JVM lives.
     """
     why = str(error) if isinstance(error, JvmEndedError) else parts.jvm.ended(_JVM_END_S)
     if why is None:
@@ -74,9 +72,7 @@ def wait(queries: RestartedQuery, parts: RunParts, failure: Callable[[], str | N
     """Wait until the query ends; return the process's exit code.
 
     ``failure``: says why the pipeline must not go on; None while it may.
-
-    Raises:
-        JvmEndedError: Spark's JVM has ended.
+    Raises JvmEndedError: Spark's JVM has ended.
     """
     code = 1
     try:
@@ -129,7 +125,8 @@ def _failed(running: RunningQuery, parts: RunParts) -> int:
     messages = failure_of(running.query)
     for message in messages:
         log.error("the query failed: %s", message)
-    ended = parts.jvm.ended(_JVM_END_S) if any(map(_by_shutdown, messages)) else None
+    by_shutdown = any(words in message for message in messages for words in _SHUTDOWNS)
+    ended = parts.jvm.ended(_JVM_END_S) if by_shutdown else None
     if ended is not None:
         raise JvmEndedError(ended)
     config = parts.config
@@ -141,7 +138,3 @@ def _failed(running: RunningQuery, parts: RunParts) -> int:
     parts.status.update(state="failed", error=why[:4000])
     log.error("%s", why)
     return 1
-
-
-def _by_shutdown(message: str) -> bool:
-    return any(words in message for words in _SHUTDOWNS)

@@ -94,9 +94,7 @@ def log_ends(
     connection: Mapping[str, str], topic: str, ends: Mapping[int, int]
 ) -> dict[int, LogEnd]:
     """Return the last record before an offset of each partition, where it has not been trimmed.
-
-    Raises:
-        ReadingError: Kafka does not answer.
+    Raises ReadingError: Kafka does not answer.
     """
     unread = {partition: end for partition, end in ends.items() if end > 0}
     last_records: dict[int, LogEnd] = {}
@@ -107,14 +105,12 @@ def log_ends(
         back = 1
         while unread:
             starts = {q: max(lows[q], end - back) for q, end in unread.items() if lows[q] < end}
-            reader.assign(starts)
-            for batch in reader.until({q: unread[q] for q in starts}):
-                for record in batch:
-                    partition, offset = record.partition() or 0, record.offset() or 0
-                    if offset < unread[partition]:
-                        mark = mark_of(record.value())
-                        stamp = record.timestamp()[1]
-                        last_records[partition] = LogEnd(unread[partition], offset, stamp, mark)
+            for record in reader.between({q: (start, unread[q]) for q, start in starts.items()}):
+                partition, offset = record.partition() or 0, record.offset() or 0
+                if offset < unread[partition]:
+                    mark = mark_of(record.value())
+                    stamp = record.timestamp()[1]
+                    last_records[partition] = LogEnd(unread[partition], offset, stamp, mark)
             for partition, end in unread.items():
                 if starts.get(partition) == 0 and partition not in last_records:
                     last_records[partition] = LogEnd(end, -1, -1, "")
@@ -186,8 +182,7 @@ def _has_lost(
         spans = reader.spans()
         if any(number not in spans or spans[number].high < end for number, end in ends.items()):
             return True
-        reader.assign({number: end - 1 for number, end in ends.items()})
-        for record in (each for batch in reader.until(ends) for each in batch):
+        for record in reader.between({number: (end - 1, end) for number, end in ends.items()}):
             end, ts_ms = read[record.partition() or 0]
             is_last = (record.offset() or 0) + 1 == end
             if is_last and record.timestamp()[1] > ts_ms and decode_marker(record.value()) is None:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("streamydb.pipeline")
 
-
 _STAGES: Final = {"starting": 0, "running": 1, "stopping": 2, "stopped": 3, "failed": 3}
 """The states of a run, in order."""
 

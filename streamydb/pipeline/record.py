@@ -1,6 +1,4 @@
-"""The facts that a checkpoint records: the database's configuration,
-and the topics it belongs to.
-"""
+"""The facts that a checkpoint records: the database's configuration, the topics it belongs to."""
 
 from __future__ import annotations
 
@@ -37,11 +35,8 @@ def recorded_config(
     checkpoint: Path, settings: Settings, partitions: int, name: str = ""
 ) -> ShardConfig:
     """The fixed configuration of the database, as this checkpoint began it; new: begun now.
-
-    Raises:
-        ConfigurationError: the checkpoint was begun with other settings, by a newer release, or is
-        damaged.
-
+    Raises ConfigurationError: the checkpoint was begun with other settings, by a newer release, or
+    is damaged.
     """
     path = checkpoint / _RECORD
     config = ShardConfig(
@@ -68,10 +63,7 @@ def recorded_config(
 
 def read_record(checkpoint: Path) -> ShardConfig | None:
     """The fixed configuration that a checkpoint has recorded; None: it has not begun.
-
-    Raises:
-        ConfigurationError: it was begun by a newer release, or is damaged.
-
+    Raises ConfigurationError: it was begun by a newer release, or is damaged.
     """
     path = checkpoint / _RECORD
     try:
@@ -96,9 +88,7 @@ def require_same_log(checkpoint: Path, log: str) -> None:
     Offsets mean nothing in another log: Spark would go on in the middle of it.
 
     ``log``: Kafka's id of the log's topic, which a topic that is made anew does not have.
-
-    Raises:
-        ConfigurationError: it is another log.
+    Raises ConfigurationError: it is another log.
     """
     path = checkpoint / _LOG
     _require_log(path, log)
@@ -113,10 +103,8 @@ def require_same_changes(
     ``known``: Kafka's id of the topic of the changes. ``begins_after``: the seq of the state that
     this checkpoint began with; 0: it has none. ``written``: says up to which seq the topic has all
     changes; see `lack_beginning`.
-
-    Raises:
-        ConfigurationError: the topic was made anew since the checkpoint began, or has not all
-            changes up to the state's seq.
+    Raises ConfigurationError: the topic was made anew since the checkpoint began, or has not all
+    changes up to the state's seq.
     """
     path = checkpoint / _CHANGES
     if _noted(path, known) != known:
@@ -149,9 +137,7 @@ def lack_beginning(written: int | None, seq: int) -> bool:
 
 def require_own(checkpoint: Path, database: str, log: str) -> None:
     """Refuse a checkpoint of another database or log; nothing is written.
-
-    Raises:
-        ConfigurationError: it is another one's, was begun by a newer release, or is damaged.
+    Raises ConfigurationError: it is another one's, was begun by a newer release, or is damaged.
     """
     recorded = read_record(checkpoint)
     if recorded is not None and recorded.database != database:
@@ -223,10 +209,8 @@ def founded(
 
     ``settings``: as options and environment say. ``changes``: Kafka's id of the topic of the
     changes, and how many partitions it has.
-
-    Raises:
-        ConfigurationError: the checkpoint is another database's; an option contradicts a fact, or
-            nobody can tell how many partitions the log began with.
+    Raises ConfigurationError: the checkpoint is another database's; an option contradicts a fact,
+    or nobody can tell how many partitions the log began with.
     """
     connection, database = settings.client_config(), settings.database
     require_own(checkpoint, database, known_log)  # before its facts are taken for this log's
@@ -267,10 +251,8 @@ def begun(
 def settled(settings: Settings, known: FoundingFacts, log_topic: TopicDescription) -> FoundingFacts:
     """Return all facts: the recorded ones, then those that are given, then what follows from the
     log.
-
-    Raises:
-        ConfigurationError: what is given contradicts what is known, or nothing tells the number of
-            partitions.
+    Raises ConfigurationError: what is given contradicts what is known, or nothing tells the number
+    of partitions.
     """
     _refuse(settings, known)
     given = facts_of(settings)

@@ -52,9 +52,8 @@ def mend(checkpoint: Path, shards: int, operators: int) -> Resumption | None:
 
     ``shards``: of the database: partitions of each operator's state. ``operators``: how many
     stateful operators the query has.
-
-    Raises:
-        ConfigurationError: there is no whole batch; it names a file and the command that rebuilds.
+    Raises ConfigurationError: there is no whole batch; it names a file and the command that
+    rebuilds.
     """
     query = checkpoint / "query"
     if not query.exists():
@@ -74,9 +73,7 @@ def mend(checkpoint: Path, shards: int, operators: int) -> Resumption | None:
 
 
 def offsets_of(checkpoint: Path, batch: int) -> dict[str, dict[int, int]]:
-    """Up to which offsets a batch has read: by topic, by partition;
-    empty: there is no such file.
-    """
+    """Up to which offsets a batch has read: by topic, by partition; empty: there is no file."""
     path = checkpoint / "query" / "offsets" / str(batch)
     by_topic: dict[str, dict[int, int]] = {}
     if batch < 0 or not path.exists():
@@ -107,8 +104,8 @@ class _Query:
     def __init__(self, query: Path, shards: int, operators: int) -> None:
         self._query = query
         self._known: dict[Path, bool] = {}
-        self.offsets = _numbered(query / "offsets")
-        self.commits = _numbered(query / "commits")
+        self.offsets = numbered(query / "offsets")
+        self.commits = numbered(query / "commits")
         self._stores = [
             _Store(query / "state" / str(operator) / str(shard), self._known)
             for operator in range(operators)
@@ -177,8 +174,8 @@ class _Store:
     def __init__(self, folder: Path, known: dict[Path, bool]) -> None:
         self._folder = folder
         self._known = known
-        self._snapshots = _numbered(folder, ".zip")
-        self._changes = _numbered(folder, ".changelog")
+        self._snapshots = numbered(folder, ".zip")
+        self._changes = numbered(folder, ".changelog")
         ours = {path.name for each in (self._snapshots, self._changes) for path in each.values()}
         names = {path.name for path in folder.glob("*") if path.is_file()}
         self._is_known = all(name in ours or name.startswith(".") for name in names)
@@ -249,7 +246,7 @@ class _SnapshotFiles(msgspec.Struct):
     sstFiles: list[_SnapshotFile] = []  # noqa: N815
 
 
-def _numbered(folder: Path, suffix: str = "") -> dict[int, Path]:
+def numbered(folder: Path, suffix: str = "") -> dict[int, Path]:
     """The files that are named by a number, by it."""
     names = ((path, path.name.removesuffix(suffix)) for path in folder.glob(f"*{suffix}"))
     return {int(name): path for path, name in names if name.isdigit()}

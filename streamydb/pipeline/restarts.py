@@ -90,7 +90,6 @@ class FaultHandler:
         Raises:
             TooLate: it fails on what others have executed.
             StreamyError: a ruling could not be written or read.
-
         """
         faults = faults_in(messages)
         if not faults:
@@ -159,9 +158,7 @@ class FaultHandler:
             for fault in faults:
                 if fault.offset not in range(*spans.get(fault.partition, (0, 0))):
                     return 0
-                reader.assign({fault.partition: fault.offset})
-                batches = reader.until({fault.partition: fault.offset + 1})
-                first = next(record for batch in batches for record in batch)
+                first = next(reader.between({fault.partition: (fault.offset, fault.offset + 1)}))
                 times_ms.append(first.timestamp()[1])
         return int(min(times_ms))
 
@@ -184,7 +181,6 @@ class RestartedQuery:
 
     Attributes:
         running: the one that runs, or ran last.
-
     """
 
     def __init__(
@@ -209,10 +205,7 @@ class RestartedQuery:
         """Start the query again if that helps; False: it has ended, and it does not.
 
         May be called again when Kafka did not answer.
-
-        Raises:
-            StreamyError: it cannot go on; the message says why.
-
+        Raises StreamyError: it cannot go on; the message says why.
         """
         if not self._starting:
             active = self.running.active

@@ -58,9 +58,7 @@ class RunningQuery:
 
     def set_conf(self, name: str, value: str) -> None:
         """Change a setting of the query's own session; micro-batches that begin later have it.
-
-        Raises:
-            Py4JError: the JVM does not answer, or this Spark has no such session.
+        Raises Py4JError: the JVM does not answer, or this Spark has no such session.
         """
         self._engine.sparkSessionForStream().conf().set(name, value)
 
@@ -68,9 +66,7 @@ class RunningQuery:
         """Let the running batch end and the query with it; False if it was given up.
 
         ``give_up``: when set, the batch is not waited for any longer.
-
-        Raises:
-            Py4JError: the JVM does not answer.
+        Raises Py4JError: the JVM does not answer.
         """
         try:
             # Mark the query as ended at a moment at which that interrupts nothing.
@@ -197,7 +193,6 @@ _KNOWN: Final = (
     ),
     (re.compile(r"data may have been lost|data aged out"), "records of the log " + _GONE),
 )
-
 
 _STATE_LOST: Final = re.compile(r"(?s)stateful_processor_api_client\.py.*EOFError")
 """Spark ends the thread that serves state to a Python worker, and tells it to the log alone."""

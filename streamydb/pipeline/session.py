@@ -167,9 +167,7 @@ def start_processes(
     """Start what a session will need, so that it boots while the caller loads its modules.
 
     ``master``: Spark's master URL; None: `spark-submit` has started what there is.
-
-    Raises:
-        ConfigurationError: there is no Java, or a jar is missing.
+    Raises ConfigurationError: there is no Java, or a jar is missing.
     """
     _prepare_environment(master)
     os.environ.setdefault(_HASH_SEED, str(secrets.randbits(32)))
@@ -293,9 +291,7 @@ class SparkLaunch:
         raise self._made or RuntimeError("there is no session")
 
     def compile(self) -> None:
-        """Compile every kernel, unless the workers' daemon does:
-        before workers do it all at once.
-        """
+        """Compile every kernel before all workers do it at once, unless their daemon does."""
         log.info("compiling kernels (cached after the first time)")
         if self._daemon is None:
             _compile()

@@ -54,7 +54,6 @@ class PipelineShutdown:
     Attributes:
         requested: set when somebody has told the pipeline to stop.
         give_up: set when the running batch is to be given up.
-        signals: what is caught.
     """
 
     def __init__(

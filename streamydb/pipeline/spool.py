@@ -19,7 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
-from types import TracebackType
 from typing import Final, Self
 
 import msgspec
@@ -62,9 +61,7 @@ class Spool:
 
     def read(self, block: bytes) -> bytes:
         """Return the block that a reference names, and any other block as it is.
-
-        Raises:
-            SpoolError: the file is gone, or shorter than it was.
+        Raises SpoolError: the file is gone, or shorter than it was.
         """
         if self.folder is None or block[:4] != _MAGIC:
             return block
@@ -80,9 +77,7 @@ class Spool:
 
     def of_batch(self) -> Path:
         """The folder of the micro-batch of which this is a task.
-
-        Raises:
-            SpoolError: there is none, and it cannot be made.
+        Raises SpoolError: there is none, and it cannot be made.
         """
         batch = _batch()
         if self.folder is None or batch is None:
@@ -122,12 +117,7 @@ class SpoolWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         if self._file >= 0:
             os.close(self._file)
 
@@ -209,9 +199,7 @@ class BlockExchange:
 
     def __init__(self, spool: Spool) -> None:
         """Of the micro-batch of which this is a task, in the folder of ``spool``.
-
-        Raises:
-            SpoolError: the folder cannot be made.
+        Raises SpoolError: the folder cannot be made.
         """
         self._folder = spool.of_batch()
         self._parent = os.getppid()
@@ -220,9 +208,7 @@ class BlockExchange:
         """Give what there is of a kind, all at once; ``number``: of the task that gives.
 
         A task that gives something of a kind again gives the same.
-
-        Raises:
-            SpoolError: the file cannot be written.
+        Raises SpoolError: the file cannot be written.
         """
         try:
             write_whole(self._path(kind, number), msgspec.msgpack.encode(blocks), synced=False)
@@ -231,9 +217,7 @@ class BlockExchange:
 
     def take(self, kind: str, giver: int) -> TaskBlocks:
         """Wait until a task has given; return what it gave to all.
-
-        Raises:
-            SpoolError: the query has been stopped meanwhile, or the file cannot be read.
+        Raises SpoolError: the query has been stopped meanwhile, or the file cannot be read.
         """
         return _decode(self._given(self._path(kind, giver)))
 

@@ -31,7 +31,6 @@ class Stateful(StatefulProcessor):
         self._packed = pickle.dumps(step)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Get the state."""
         self._state = handle.getMapState("blobs", _BLOB_NAME, _BLOB)
 
     def handleInputRows(  # noqa: N802 - Spark's name

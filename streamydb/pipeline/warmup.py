@@ -1,6 +1,4 @@
-"""Compile every kernel before the first batch, in one process, so that workers find them in the
-cache.
-"""
+"""Compile every kernel before the first batch, in one process: workers find them in the cache."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ _PAYLOADS: Final = (
 
 
 def warm_up() -> None:
-    """Run a small database through the stages, with one shard and with two; results are thrown
-    away.
-    """
+    """Run a small database through the stages, with one shard and with two; drop the results."""
     for shards in (1, 2):
         config = ShardConfig("warm-up", "warm-up", shards, shards, 4)
         stores = [(MemoryBlobs(), MemoryValues(), MemoryIdTables()) for _ in range(shards)]

@@ -59,7 +59,6 @@ class Environment:
     """An open file; get it with `open`, give it back with `close`.
 
     Attributes:
-        folder: where it lies.
         tables: its sub-databases.
         mapped: number of a part -> its address and length; empty when the file was mapped anew.
         shown: what the last snapshot has seen of the store; None when the file was mapped anew.

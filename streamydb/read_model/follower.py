@@ -8,23 +8,25 @@ import threading
 import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.kafka import TopicNames, log_id, recall
-from streamydb.kafka.changes import BATCH_RECORDS_MAX, ChangesExpiredError, KafkaSource, SourceError
+from streamydb.kafka.changes import (
+    BATCH_RECORDS_MAX,
+    ChangesExpiredError,
+    ChangesTopic,
+    KafkaSource,
+    SourceError,
+    TopicState,
+)
 from streamydb.kafka.connection import KafkaRetry, StopRequestedError, is_transient
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.read_model.core import PartitionProgress, Retention, StoreBatch, TopicProgress, plan
 from streamydb.read_model.errors import StoreMismatchError
+from streamydb.read_model.model import ReadModel
 from streamydb.records.generation import FIRST
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from streamydb.kafka.changes import ChangesTopic, TopicState
-    from streamydb.read_model.model import ReadModel
-    from streamydb.settings import Settings
+from streamydb.settings import Settings
 
 RETENTION_S: Final = 3600.0
 """How far back snapshots are kept by default, in seconds of commit time before the latest."""
@@ -50,15 +52,13 @@ class Follower:
         retention_s: float = RETENTION_S,
         retention_seqs: float = RETENTION_SEQS,
         source: ChangesTopic | None = None,
-        generation: Callable[[], str | None] | None = None,
     ) -> None:
         """Nothing is read yet.
 
         ``model``: opened with ``write=True``; stays its owner's to close. ``retention_s``:
         snapshots are kept for at least so many seconds of commit time before the latest; infinite:
         for good. ``retention_seqs``: and for at least so many seqs. ``source``: where the changes
-        come from, if not from Kafka; taken over. ``generation``: tells the one of the database,
-        None if it cannot know; by default what is recorded beside the log.
+        come from, if not from Kafka; taken over.
 
         Raises:
             ConfigurationError: the read model is another database's, or open for reading only.
@@ -76,8 +76,7 @@ class Follower:
         self._addresses = settings.bootstrap_servers if source is None else None
         topic = TopicNames(settings.database).changes
         self._source = source or KafkaSource(settings.client_config(), topic)
-        asked = partial(_recorded, settings) if source is None else lambda: FIRST
-        self._generation = generation or asked
+        self._generation = partial(_recorded, settings) if source is None else lambda: FIRST
         self._belongs = False
         self._changes = ChangeRecords(topic)
         self._progress: TopicProgress | None = None
@@ -207,9 +206,7 @@ class Follower:
 
 
 def _recorded(settings: Settings) -> str | None:
-    """The generation that is recorded beside a database's log; None: we may not read it.
-    Raises TopicsError: Kafka does not answer.
-    """
+    """The generation that is recorded beside a database's log; None: we may not read it."""
     connection = settings.client_config()
     try:
         log = log_id(connection, settings.database)

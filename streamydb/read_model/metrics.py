@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Gauge
 
 from streamydb.errors import StreamyError
-
-if TYPE_CHECKING:
-    from streamydb.read_model.core import ResolvedPoint
-    from streamydb.read_model.model import ReadModel
+from streamydb.read_model.core import ResolvedPoint
+from streamydb.read_model.model import ReadModel
 
 
 def registry_of(model: ReadModel) -> CollectorRegistry:

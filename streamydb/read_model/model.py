@@ -6,10 +6,11 @@ import fcntl
 import os
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from streamydb.errors import ConfigurationError
 from streamydb.limits import DATABASE_NAME
+from streamydb.read_model.core import ResolvedPoint, TopicProgress
 from streamydb.read_model.environment import MAP_BYTES
 from streamydb.read_model.errors import (
     SnapshotAhead,
@@ -22,9 +23,6 @@ from streamydb.read_model.store import Store
 from streamydb.read_model.times import commit_time, last_until
 from streamydb.records.generation import FIRST
 
-if TYPE_CHECKING:
-    from streamydb.read_model.core import ResolvedPoint, TopicProgress
-
 _LOCK = "writer.lock"
 
 
@@ -34,8 +32,6 @@ class ReadModel:
     Any number of processes and threads may read. A child of a fork opens its own.
 
     Attributes:
-        folder: where it lies.
-        database: the database that it shows.
         store: its file; for the follower.
     """
 

@@ -168,9 +168,7 @@ def row_bytes(row: int) -> int:
 
 @leaf
 def put_head(row: int, version: tuple[int, int, int], lengths: tuple[int, int, int]) -> None:
-    """Write a row's head and its end: seq, commit timestamp and end; lengths of value,
-    key and id.
-    """
+    """Write a row's head and end: seq, commit timestamp, end; lengths of value, key and id."""
     seq, ts_ms, expires_ms = version
     value_bytes, key_bytes, id_bytes = lengths
     end_bytes = _WORD_BYTES if expires_ms != 0 else 0

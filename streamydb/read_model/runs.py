@@ -221,7 +221,7 @@ class Runs:
 
 
 def _rows(parts: Parts) -> Ints:
-    """All rows of parts. Raises DamagedError: they cannot be read."""
+    """All rows of parts."""
     columns = (np.ascontiguousarray(parts[name]) for name in ("address", "length", "rows"))
     rows = rows_of(*columns)
     if len(rows) != parts["rows"].sum():

@@ -65,9 +65,7 @@ def run(
 def _begin(
     settings: Settings, folder: Path, copy_from: Path | None, from_snapshot: str | None
 ) -> None:
-    """Load a new read model with what it is to begin with, if that is of the present database.
-    Raises StreamyError: it is not; or it cannot be loaded.
-    """
+    """Load a new read model with what it is to begin with, if that is of the present database."""
     topic_id = _topic_id(settings)
     if from_snapshot is not None:
         from streamydb.backup.snapshots import read_manifest
@@ -83,9 +81,7 @@ def _begin(
 
 
 def _must_be_of(present: str, known: str, place: Path | str) -> None:
-    """Refuse what was read from an earlier topic of the same name.
-    Raises StoreMismatchError: it was.
-    """
+    """Refuse what was read from an earlier topic of the same name."""
     if known not in ("", present):
         raise StoreMismatchError(
             f"what is in {place} was read from changes with Kafka's id {known}; now the database "
@@ -95,9 +91,7 @@ def _must_be_of(present: str, known: str, place: Path | str) -> None:
 
 
 def _topic_id(settings: Settings) -> str | None:
-    """Kafka's id of the changes; None if Kafka is away: then the follower finds out later.
-    Raises StreamyError: there are no changes to follow, so that no folder is made for them.
-    """
+    """Kafka's id of the changes; None if Kafka is away: then the follower finds out later."""
     if not listens(settings.bootstrap_servers):
         return None
     source = KafkaSource(settings.client_config(), TopicNames(settings.database).changes)

@@ -286,9 +286,7 @@ class Store:
         return Runs(runs, max([number, *ids]))
 
     def _listed(self, txn: lmdb.Transaction[memoryview]) -> list[Parts]:
-        """The stored runs with the addresses of their parts.
-        Raises StoreFailedError: the list and the parts do not fit.
-        """
+        """The stored runs with the addresses of their parts."""
         parts = unpacked(bytes(txn.get(_PARTS, b"", db=self.tables.about)))
         addresses = self.environment.parts(txn, parts["id"].tolist())
         places = np.array(addresses, np.int64).reshape(-1, 2)

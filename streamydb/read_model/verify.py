@@ -7,22 +7,19 @@ entries as the one that is examined; where they differ, a disk or another progra
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import lmdb
 
+from streamydb.kafka.changes import ChangesTopic
 from streamydb.read_model.errors import StoreFailedError
 from streamydb.read_model.follower import Follower
 from streamydb.read_model.model import ReadModel
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from streamydb.kafka.changes import ChangesTopic
-    from streamydb.read_model.snapshot import Entry, Snapshot
-    from streamydb.settings import Settings
+from streamydb.read_model.snapshot import Entry, Snapshot
+from streamydb.settings import Settings
 
 DIFFERENCES_MAX: Final = 10  # how many keys that differ are named
 _POLL_S: Final = 0.2
@@ -106,7 +103,7 @@ class _Counted:
 
 
 def _entries(snapshot: Snapshot) -> Iterator[Entry]:
-    """All entries, a page at a time. Raises StoreFailedError: what is stored is no entry."""
+    """All entries, a page at a time."""
     after: str | None = None
     while True:
         try:

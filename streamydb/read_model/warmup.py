@@ -12,9 +12,10 @@ from typing import Final
 
 from msgspec import UNSET, Raw
 
-from streamydb.kafka.changes import FetchedRecords, TopicSpan, TopicState
+from streamydb.kafka.changes import FetchedRecords, TopicState
 from streamydb.kafka.columns import OneRecord, RecordColumns
 from streamydb.kafka.librdkafka import compile_kernels
+from streamydb.kafka.reader import Span
 from streamydb.read_model.follower import Follower
 from streamydb.read_model.model import ReadModel
 from streamydb.records import (
@@ -56,7 +57,7 @@ class _SampleChanges:
         self._records.append(OneRecord(0, len(self._records), key, value))
 
     def describe(self) -> TopicState:
-        return TopicState(_DATABASE, compacted=False, spans={0: TopicSpan(0, len(self._records))})
+        return TopicState(_DATABASE, compacted=False, spans={0: Span(0, len(self._records))})
 
     def assign(self, positions: Mapping[int, int]) -> None:
         del self._records[: positions[0]]

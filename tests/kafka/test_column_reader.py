@@ -11,7 +11,8 @@ import confluent_kafka
 import pytest
 
 from streamydb.kafka import TopicNames, create
-from streamydb.kafka.clients import CHANGES, PARTITION_EOF, column_reader
+from streamydb.kafka.clients import CHANGES, column_reader
+from streamydb.kafka.errors import PARTITION_EOF
 from streamydb.kafka.librdkafka import ColumnReader
 from streamydb.kafka.reader import TopicReader
 from streamydb.settings import Settings

@@ -30,7 +30,8 @@ from streamydb.backup import restore
 from streamydb.kafka import admin, clients, librdkafka
 from streamydb.kafka.admin import EARLIEST, HIGHEST, LATEST
 from streamydb.kafka.columns import RecordColumns
-from streamydb.kafka.librdkafka import ConsumedRecords, ReadFailure
+from streamydb.kafka.errors import ReadFailure
+from streamydb.kafka.librdkafka import ConsumedRecords
 from streamydb.kafka.names import TopicNames
 
 __all__ = ["CONNECTION", "Died", "MemoryKafka", "Partition", "Record"]

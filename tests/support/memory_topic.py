@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from streamydb.kafka.changes import ChangesExpiredError, FetchedRecords, TopicSpan, TopicState
+from streamydb.kafka.changes import ChangesExpiredError, FetchedRecords, TopicState
 from streamydb.kafka.columns import RecordColumns
+from streamydb.kafka.reader import Span
 from tests.support.memory_kafka import Partition, Record
 
 __all__ = ["MemorySource", "MemoryTopic"]
@@ -34,9 +35,9 @@ class MemoryTopic:
         return {n: part.records for n, part in enumerate(self.partitions)}
 
     @property
-    def spans(self) -> dict[int, TopicSpan]:
+    def spans(self) -> dict[int, Span]:
         """Per partition, the offsets that exist."""
-        return {n: TopicSpan(part.low, part.high) for n, part in enumerate(self.partitions)}
+        return {n: Span(part.low, part.high) for n, part in enumerate(self.partitions)}
 
     def append(self, partition: int, key: bytes | None, value: bytes | None) -> int:
         """Append a record; its offset."""

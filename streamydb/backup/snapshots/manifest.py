@@ -41,7 +41,6 @@ class SnapshotManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         format: of this folder.
-        database: the database's name.
         cluster: Kafka's id of its cluster, if it tells.
         topic: Kafka's id of the changes topic.
         seq: the last transaction whose writes it has.

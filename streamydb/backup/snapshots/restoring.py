@@ -32,10 +32,8 @@ from streamydb.records.names import RESERVED
 CHUNK_ROWS_MAX: Final = 500  # keys that one transaction puts
 CHUNK_BYTES_MAX: Final = 500_000  # bytes of a transaction, unless one row alone is larger
 
-
 _PUT_BYTES: Final = 72
 """Bytes of a put, besides its key, as it is written with its escapes, and its value."""
-
 
 _RESERVED: Final = RESERVED.encode()
 

@@ -55,7 +55,7 @@ def read_rows(folder: Path | str, manifest: SnapshotManifest) -> Iterator[list[S
 
 
 def require_whole(folder: Path | str, manifest: SnapshotManifest) -> None:
-    """Read all rows, and keep none. Raises SnapshotError: as `read_rows`."""
+    """Read all rows, and keep none."""
     for _ in read_rows(folder, manifest):
         pass
 
@@ -102,7 +102,6 @@ class RowsDigest:
     defence against somebody who makes rows up to fit.
 
     Attributes:
-        rows: how many.
         total: the sum of their hashes.
     """
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 from prometheus_client import CollectorRegistry, Gauge
 
 from streamydb.kafka.clients import COPY, KafkaAppender, appender
@@ -21,8 +21,6 @@ from streamydb.kafka.strangers import ChangeRecords
 from streamydb.records.connect import CopyProgress, decode_progress, encode_progress
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
-
     from streamydb.kafka.changes import ChangesTopic, TopicState
 
 _POLL_S: Final = 0.2
@@ -31,18 +29,13 @@ _log = logging.getLogger(__name__)
 
 
 class CopyTopic(Protocol):
-    """The copy: where it is, and how it goes on."""
+    """The copy: where it is, and how it goes on; see `KafkaCopy`."""
 
-    def begin(self) -> Mapping[int, CopyProgress | None]:
-        """Shut out every other writer; return the progress of each partition, None: it is empty.
-        Raises ConnectError: there is no such topic.
-        """
+    def begin(self) -> Mapping[int, CopyProgress | None]: ...
 
-    def append(self, records: Sequence[CopiedRecord]) -> None:
-        """Append all of these or none."""
+    def append(self, records: Sequence[CopiedRecord]) -> None: ...
 
-    def close(self) -> None:
-        """Append no more."""
+    def close(self) -> None: ...
 
 
 class Copier:
@@ -142,7 +135,6 @@ class Copier:
 
 
 def registry_of(copier: Copier) -> CollectorRegistry:
-    """Return the metrics of a copier."""
     registry = CollectorRegistry()
     seq = Gauge("streamydb_connect_seq", "Last seq that has been copied", registry=registry)
     seq.set_function(lambda: copier.seq)
@@ -276,7 +268,6 @@ def _progress_by_partition(reader: TopicReader) -> dict[int, CopyProgress | None
 
 
 def _progress_of(message: Message) -> CopyProgress:
-    """Return the progress in a record's header. Raises ConnectError: it has none."""
     value = dict(message.headers() or ()).get(HEADER)
     try:
         return decode_progress(value if isinstance(value, bytes) else b"")

@@ -80,12 +80,11 @@ class OutputReader:
                 add_partition(self._consumer, self._log, 0, self._log_begin)
                 self._reads_log = True
             outputs: dict[int, tuple[list[bytes], list[bytes]]] = {}
-            for record in receive(self._consumer, _BATCH, wait_s):
-                if record.error() is None:
-                    number = self._numbers[record.topic() or ""]
-                    keys, values = outputs.setdefault(number, ([], []))
-                    keys.append(record.key() or b"")
-                    values.append(record.value() or b"")
+            for record in receive(self._consumer, _BATCH, wait_s).records:
+                number = self._numbers[record.topic() or ""]
+                keys, values = outputs.setdefault(number, ([], []))
+                keys.append(record.key() or b"")
+                values.append(record.value() or b"")
             hashes: list[int] = []
             for number, (keys, values) in outputs.items():
                 hashes += self._seen.hashes(number, keys, values)

@@ -14,7 +14,6 @@ KNOWN_DIGESTS_MAX: Final = 200_000
 """Digests of so many shards and seqs are kept, for pipelines that are behind and tell theirs later.
 """
 
-
 _NEVER: Final = 1 << 62
 _decode: Final[Callable[[bytes], StateDigest]] = record_decoder(StateDigest, "digest")
 

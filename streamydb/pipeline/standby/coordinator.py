@@ -83,9 +83,7 @@ class StandbyReporter:
         self._show(view)
 
     def _is_alike(self, view: StandbyReport) -> bool:
-        """Return True if nothing but how far behind it is has changed; that changes with every
-        batch.
-        """
+        """Return True if only how far behind it is has changed, as it does with every batch."""
         before = self._shown
         return before is not None and replace(view, behind=before.behind) == before
 
@@ -289,9 +287,7 @@ class Coordinator(Background):
         self._noted.append(position)
 
     def note_gear(self, gear: GearStatus) -> None:
-        """Have the messages of this pipeline tell which of its gears leads;
-        called by any thread.
-        """
+        """Have our messages tell which gear of this pipeline leads; called by any thread."""
         self._member.gear = gear
 
     def _run(self) -> None:

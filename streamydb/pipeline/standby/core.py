@@ -52,7 +52,6 @@ class ElectionMember:
     start.
 
     Attributes:
-        role: what it does now.
         covered: all outputs up to this seq are written. One that leads from the start does not
             rely on what others said: a rebuild from the log writes everything again.
         leader: the pipeline that leads, as far as is known.

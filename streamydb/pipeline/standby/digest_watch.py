@@ -66,9 +66,6 @@ class DigestWatch:
 
         Returns:
             Why this pipeline must stop; None while it need not.
-
-        Raises:
-            SharedTopicsError: Kafka took no record.
         """
         difference, me = self._difference, self._me
         other = None if difference is None else difference.other(me)

@@ -156,7 +156,6 @@ def hand_over(
     Raises:
         HandoverError: none is ready, or it did not take over.
         TopicsError: Kafka does not answer, or there is no such database.
-
     """
     log = log_id(connection, database)
     if not existing(connection, [TopicNames(database).control]):
@@ -205,9 +204,7 @@ def _await_standby(topics: SharedTopics, log: str, to: str, timeout_s: float) ->
 def _hand_over(
     topics: SharedTopics, to: Following, epoch: int, timeout_s: float, idle: Callable[[], bool]
 ) -> HandoverResult:
-    """Ask for the hand-over, and wait until the new leader has resolved something, or has nothing
-    to do.
-    """
+    """Ask for the hand-over; wait until the new leader has resolved something, if there is work."""
     begun_s = time.monotonic()
     wish = Handover(log=to.log, pipeline="", to=to.name, target=to.pipeline)
     topics.say(wish)
@@ -265,10 +262,9 @@ def _with_pause(
             if sum(ends.values()) - sum(begin.values()) > _VERDICTS_MAX:
                 what = f"more than {_VERDICTS_MAX:,} verdicts were written meanwhile"
                 return msgspec.structs.replace(done, pause_unknown=what)
-            reader.assign(begin)
-            for records in reader.until(ends):
-                timed = (written(record.timestamp()[1], record.value()) for record in records)
-                verdicts += [verdict for verdict in timed if verdict is not None]
+            for record in reader.between({n: (begin.get(n, 0), end) for n, end in ends.items()}):
+                verdict = written(record.timestamp()[1], record.value())
+                verdicts += [] if verdict is None else [verdict]
     except ReadingError as error:
         return msgspec.structs.replace(done, pause_unknown=str(error))
     pause_ms = longest_pause(verdicts, begun_ms)

@@ -67,7 +67,6 @@ class SetRole:
 
 Action: TypeAlias = SendMessage | SetRole
 
-
 _WAITING_MAX: Final = 1_000
 _SAID_MAX: Final = 1_000
 
@@ -103,7 +102,6 @@ class OwnPosition:
             not listened; None while it does not know. The age of later news means nothing until
             the mark is executed.
         seen_ms: when the newest of the own messages that came back was said; None: none has.
-
     """
 
     resolved: int = 0

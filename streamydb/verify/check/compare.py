@@ -9,13 +9,13 @@ tombstone follows each delete; nothing up to a resolved seq appears for the firs
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import NamedTuple
 
 import msgspec
 
 from streamydb.records.expiry import is_removal
 from streamydb.records.formats import UNREADABLE
-from streamydb.verify.check.evidence import CheckEvidence
 from streamydb.verify.check.expected import (
     Expected,
     Output,
@@ -70,7 +70,7 @@ class Comparison:
         self.workflows = workflows
         self.report = report
         self.expired = 0
-        self.evidence = CheckEvidence(expected.transactions, report)
+        self.evidence = workflows.evidence
         self._seen_results = bytearray(expected.transactions)
         self._seen_changes = bytearray(len(expected.changes))
         self._seen_dead: set[int] = set()
@@ -79,7 +79,7 @@ class Comparison:
         self._pending: set[bytes] = set()
         self._resolved: dict[int, int] = {}
         self._decoder = msgspec.json.Decoder(_ComparedChange)
-        report.results.expected = expected.transactions
+        report.transactions = report.results.expected = expected.transactions
         report.changes.expected = len(expected.changes)
         report.deadletters.expected = len(expected.dead)
 
@@ -87,30 +87,17 @@ class Comparison:
 
     def result(self, output: Output) -> None:
         seq = result_seq(output.value)
-        counts = self.report.results
-        if not 0 < seq <= self.expected.transactions:
-            self.evidence.outside("results", counts, seq, output)
-        elif hash((output.key, output.value)) != self.expected.results[seq - 1]:
-            self.evidence.differs("results", counts, OutputName("result", seq, 0), output)
-        elif self._seen_results[seq - 1]:
-            counts.duplicates += 1
-        else:
+        digest, seen = None, False
+        if 0 < seq <= self.expected.transactions:
+            digest, seen = self.expected.results[seq - 1], bool(self._seen_results[seq - 1])
+        if self.evidence.judge(OutputName("results", seq, 0), output, digest, seen=seen):
             self._seen_results[seq - 1] = 1
-            counts.matched += 1
 
     def dead_letter(self, output: Output) -> None:
         seq = dead_letter_seq(output.value)
-        counts = self.report.deadletters
-        digest = self.expected.dead.get(seq)
-        if digest is None:
-            self.evidence.outside("deadletters", counts, seq, output)
-        elif hash((output.key, output.value)) != digest:
-            self.evidence.differs("deadletters", counts, OutputName("deadletter", seq, 0), output)
-        elif seq in self._seen_dead:
-            counts.duplicates += 1
-        else:
+        name, digest = OutputName("deadletters", seq, 0), self.expected.dead.get(seq)
+        if self.evidence.judge(name, output, digest, seen=seq in self._seen_dead):
             self._seen_dead.add(seq)
-            counts.matched += 1
 
     # -- the change feed
 
@@ -125,34 +112,28 @@ class Comparison:
 
     def _judge_change(self, output: Output, key: bytes, value: bytes) -> None:
         """Judge one change and apply it if it is new."""
-        counts = self.report.changes
         try:
             change = self._decoder.decode(value)
         except UNREADABLE:
-            self.evidence.outside("changes", counts, 0, output)
+            self.evidence.judge(OutputName("changes", 0, 0), output, None, seen=False)
             return
         seq, index = change.source.seq, change.transaction.total_order
         if change.op == "d":
             self._deletes[key] = self._deletes.get(key, 0) + 1
-        name = OutputName("change", seq, index, hash(key) if is_removal(index) else 0)
+        name = OutputName("changes", seq, index, hash(key) if is_removal(index) else 0)
         place = self._position(name)
-        if place < 0:
-            self.evidence.outside("changes", counts, seq, output)
-        elif hash((key, value)) != self.expected.changes[place]:
-            self.evidence.differs("changes", counts, name, output)
-        elif self._seen_changes[place]:
-            counts.duplicates += 1
-        else:
+        digest = self.expected.changes[place] if place >= 0 else None
+        seen = place >= 0 and bool(self._seen_changes[place])
+        if self.evidence.judge(name, output, digest, seen=seen):
             self._seen_changes[place] = 1
-            counts.matched += 1
             self._apply(output, key, change)
 
     def _position(self, name: OutputName) -> int:
-        _, seq, index, key_hash = name
+        seq, index = name.seq, name.index
         if not 0 < seq <= self.expected.transactions or index < 1:
             return -1
         if is_removal(index):
-            return self.expected.removals.get((seq, index, key_hash), -1)
+            return self.expected.removals.get((seq, index, name.key_hash), -1)
         start, end = self.expected.starts[seq - 1], self.expected.starts[seq]
         return start + index - 1 if index <= end - start else -1
 
@@ -240,7 +221,7 @@ class Comparison:
         at = seen_results.find(0)
         for _ in range(counts.expired):
             at = seen_results.find(0, at + 1)
-        while at >= 0 and self.evidence.absent("results", OutputName("result", at + 1, 0)):
+        while at >= 0 and self.evidence.absent(OutputName("results", at + 1, 0)):
             at = seen_results.find(0, at + 1)
         self._missing_changes()
         self._missing_dead()
@@ -261,8 +242,6 @@ class Comparison:
                 self.evidence.value_differs(key, (None, 0), (change.value, change.seq))
 
     def _missing_changes(self) -> None:
-        from bisect import bisect_right
-
         seen_changes, starts = self._seen_changes, self.expected.starts
         removals = {place: name for name, place in self.expected.removals.items()}
         self.report.changes.missing = seen_changes.count(0)
@@ -270,7 +249,7 @@ class Comparison:
         while at >= 0:
             seq = bisect_right(starts, at)
             place = removals.get(at, (seq, at - starts[seq - 1] + 1, 0))
-            if not self.evidence.absent("changes", OutputName("change", *place)):
+            if not self.evidence.absent(OutputName("changes", *place)):
                 return
             at = seen_changes.find(0, at + 1)
 
@@ -278,5 +257,5 @@ class Comparison:
         absent = sorted(self.expected.dead.keys() - self._seen_dead)
         self.report.deadletters.missing = len(absent)
         for seq in absent:
-            if not self.evidence.absent("deadletters", OutputName("deadletter", seq, 0)):
+            if not self.evidence.absent(OutputName("deadletters", seq, 0)):
                 return

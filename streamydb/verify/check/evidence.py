@@ -7,46 +7,66 @@ from streamydb.verify.check.report import CheckReport, Difference, OutputCounts,
 
 
 class CheckEvidence:
-    """Keeps what does not agree in the report.
+    """Judges outputs one by one, and keeps what does not agree in the report.
 
     Attributes:
+        counts: by topic.
         later_seq: the highest seq past the replay that any output claimed.
         wanted: the differences that were kept and whose expected bytes a second replay can fill in.
     """
 
-    def __init__(self, transactions: int, report: CheckReport) -> None:
-        """Nothing has been found; the replay had so many transactions."""
-        self._transactions = transactions
+    def __init__(self, report: CheckReport) -> None:
         self._report = report
+        self.counts = {
+            "results": report.results,
+            "changes": report.changes,
+            "deadletters": report.deadletters,
+            "streams": report.streams,
+            "transactions": report.follow_ups,
+        }
         self.later_seq = 0
         self.wanted: dict[OutputName, list[Difference]] = {}
 
-    def outside(self, topic: str, counts: OutputCounts, seq: int, output: Output) -> None:
-        """An output that the replay does not know: of a later transaction, or extra."""
-        if seq > self._transactions:
+    def judge(self, name: OutputName, output: Output, digest: int | None, *, seen: bool) -> bool:
+        """Count an output; return True if it is the first one that has the replay's bytes.
+
+        ``digest``: of what the replay has by that name; None: it has nothing. ``seen``: the output
+        was there before.
+        """
+        counts = self.counts[name.topic]
+        if digest is None:
+            self._outside(name, counts, output)
+        elif hash((output.key, output.value)) != digest:
+            counts.differing += 1
+            message = "the bytes (key or value) are not those of the replay"
+            self._keep(_difference("differing", name.topic, message, output, name.seq), name)
+        elif seen:
+            counts.duplicates += 1
+        else:
+            counts.matched += 1
+            return True
+        return False
+
+    def _outside(self, name: OutputName, counts: OutputCounts, output: Output) -> None:
+        """Count an output that the replay does not know: of a later transaction, or extra."""
+        seq = name.seq
+        if seq > self._report.transactions:
             counts.later += 1
             self.later_seq = max(self.later_seq, seq)
             return
         counts.extra += 1
-        kind = "extra" if seq > 0 else "unreadable"
-        message = (
-            "no transaction of the log accounts for this record"
-            if seq > 0
-            else "this record has no readable seq"
-        )
-        self._report.note(_difference(kind, topic, message, output, seq or None))
+        kind, message = "extra", "no transaction of the log accounts for this record"
+        if seq <= 0:
+            kind, message = "unreadable", "this record has no readable seq"
+        difference = _difference(kind, name.topic, message, output, seq or None)
+        difference.index = name.index or None
+        self._report.note(difference)
 
-    def differs(self, topic: str, counts: OutputCounts, place: OutputName, output: Output) -> None:
-        """An output with the bytes of no replay."""
-        counts.differing += 1
-        message = "the bytes (key or value) are not those of the replay"
-        difference = _difference("differing", topic, message, output, place.seq)
-        self._keep(difference, place)
-
-    def absent(self, topic: str, place: OutputName) -> bool:
+    def absent(self, name: OutputName) -> bool:
+        """Note an output that is not there; False if enough differences are kept."""
         message = "the replay produces this record; it is not in the topic"
-        difference = Difference(kind="missing", topic=topic, message=message, seq=place.seq)
-        return self._keep(difference, place)
+        difference = Difference(kind="missing", topic=name.topic, message=message, seq=name.seq)
+        return self._keep(difference, name)
 
     def _keep(self, difference: Difference, place: OutputName) -> bool:
         """Keep a difference and ask for its expected bytes; False if there are enough."""

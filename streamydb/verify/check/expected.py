@@ -10,14 +10,12 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from streamydb.records.expiry import EXPIRY_ID, is_removal, removal_number
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _SEQ = b',"seq":'
 _DUPLICATE = b',"duplicate":{"seq":'
@@ -36,15 +34,16 @@ class Output(NamedTuple):
     value: bytes | None
 
 
-class OutputName(NamedTuple):
+class OutputName(msgspec.Struct, frozen=True, order=True, gc=False):
     """Names one output whose expected bytes are wanted.
 
-    ``index``: 0 but for changes. ``key_hash``: of a removal by time, whose index another may share.
+    ``index``: 0 of results and dead letters. ``key_hash``: of a removal by time, whose index
+    another may share.
     """
 
-    kind: str
+    topic: str
     seq: int
-    index: int  # type: ignore[assignment]  # a field, not the method of tuples
+    index: int
     key_hash: int = 0
 
 

@@ -31,7 +31,6 @@ class Log:
         trimmed: has what was trimmed: a backup.
 
     Attributes:
-        topic: its name.
         ends: per partition, one past the last offset.
         order: of what was read last.
 

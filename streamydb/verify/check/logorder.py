@@ -11,17 +11,12 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from streamydb.records import decode_marker
-from streamydb.verify.oracle.order import Ordered
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from streamydb.sorter.state import PartitionState
-    from streamydb.verify.oracle.order import LogRecord
+from streamydb.sorter.state import PartitionState
+from streamydb.verify.oracle.order import LogRecord, Ordered
 
 _NEVER = -1
 _FOREVER = 2**62
@@ -134,9 +129,7 @@ class LogOrder:
         yield from heapq.merge(*parts)
 
     def _caps(self) -> Iterator[int]:
-        """Yield the bounds on the watermark by a partition that some have announced,
-        but not all.
-        """
+        """Yield bounds on the watermark by partitions that some have announced, but not all."""
         highest = max(
             (partition.naming[-1][0] for partition in self._joined if partition.naming), default=0
         )

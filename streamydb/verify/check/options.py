@@ -27,8 +27,6 @@ class CheckOptions:
     """The options of a check.
 
     Attributes:
-        connection: connection settings for confluent-kafka.
-        database: the database's name.
         initial_partitions: partitions of the log at the database's creation; None = as is recorded
             beside the log, else as many as now.
         id_window: for how many seqs an id is remembered; None = as is recorded, else the default.

@@ -25,7 +25,7 @@ from streamydb.verify.check.expected import Expected, Output, OutputName, tells_
 from streamydb.verify.check.log import Log
 from streamydb.verify.check.options import CheckOptions, CheckProgress, founded
 from streamydb.verify.check.report import CheckReport, Difference, excerpt
-from streamydb.verify.check.workflows import Workflows
+from streamydb.verify.check.workflows import Workflows, workflow_name
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.outputs import OutputRecord
 
@@ -112,7 +112,6 @@ def _replay(
                 workflows.expect(outputs)
         records = expected.transactions + log.order.markers
         options.progress(CheckProgress("replaying the log", records, total))
-    report.transactions = expected.transactions
     report.markers = log.order.markers
     report.held_back = log.order.held_back + log.unjoined
     return oracle, expected
@@ -211,7 +210,7 @@ def _wait(
 def _judge_later(log: Log, comparison: Comparison) -> None:
     """Outputs past the replay are legitimate only if the log has grown as far since."""
     report = comparison.report
-    last = max(comparison.evidence.later_seq, comparison.workflows.later_seq)
+    last = comparison.evidence.later_seq
     beyond = last - report.transactions
     if beyond <= 0 or beyond <= report.held_back + log.grown():
         return
@@ -249,18 +248,20 @@ def _expected_records(
 ) -> Iterator[tuple[OutputName, bytes | None, bytes | None]]:
     """All expected outputs up to a seq."""
     oracle = _oracle(options, ruled)
-    kinds = {"results": "result", "changes": "change", "deadletters": "deadletter"}
     for batch in log.ordered():
         for ts_ms, partition, offset, raw in batch:
             seq, count = oracle.next_seq, 0
             if seq > last:
                 return
             for topic, key, value in oracle.apply(raw, partition, offset, ts_ms):
-                if topic not in kinds or value is None:
+                if value is None:
                     continue
-                index = key_hash = 0
-                if topic == "changes" and tells_removal(value):
-                    index, key_hash = removal_number(key or b""), hash(key)
+                name = OutputName(topic, seq, 0)
+                if topic in ("streams", "transactions"):
+                    name = workflow_name(topic, value)
+                elif topic == "changes" and tells_removal(value):
+                    name = OutputName(topic, seq, removal_number(key or b""), hash(key))
                 elif topic == "changes":
-                    index = count = count + 1
-                yield OutputName(kinds[topic], seq, index, key_hash), key, value
+                    count += 1
+                    name = OutputName(topic, seq, count)
+                yield name, key, value

@@ -36,9 +36,7 @@ from streamydb.records.updates import UpdateFailed
 
 
 def holds(check: Check, value: bytes | None, version: int) -> bool:
-    """Return True if all comparators of a check hold for a value (None = absent) and its
-    version.
-    """
+    """Return True if all comparators of a check hold for a value (None: absent) and its version."""
     return (
         (check.version is UNSET or version == check.version)
         and (check.exists is UNSET or check.exists == (value is not None))

@@ -1,6 +1,4 @@
-"""The differences between two executions of one transaction,
-and between two final states (pure).
-"""
+"""The differences between two executions of a transaction, or two final states (pure)."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from streamydb.verify.whatif.stretch import (
     RememberedIds,
     Stretch,
     WhatIfError,
-    begun,
+    released_after,
     take_over,
 )
 
@@ -47,7 +47,6 @@ class WhatIfReport(msgspec.Struct):
     """The answer.
 
     Attributes:
-        database: its name.
         from_seq: the first transaction of the stretch.
         to_seq: the last; one less than the first if there was none.
         started_at: the seq of the state that the executions began with; 0: the log's beginning.
@@ -56,7 +55,6 @@ class WhatIfReport(msgspec.Struct):
         differing: how many transactions differ.
         keys: how many keys each execution has at the end.
         waiting: follow-ups without a place in the log.
-        seconds: how long it took.
     """
 
     database: str
@@ -82,16 +80,12 @@ class WhatIfReport(msgspec.Struct):
         kind.first = kind.first or difference
 
 
-def _quiet(_what: str, _done: int, _total: int) -> None:
-    return
-
-
 def whatif(
     history: History,
     rules: OtherRules,
     stretch: Stretch,
     keep: Callable[[WhatIfDifference], None] = lambda _: None,
-    progress: Progress = _quiet,
+    progress: Progress = lambda _what, _done, _total: None,
 ) -> WhatIfReport:
     """Execute a stretch twice and compare.
 
@@ -116,7 +110,7 @@ def whatif(
 
 
 def executed_before(
-    history: History, seq: int, progress: Progress = _quiet
+    history: History, seq: int, progress: Progress = lambda _what, _done, _total: None
 ) -> dict[str, tuple[bytes, int]]:
     """The values and versions of all keys right before a seq.
 
@@ -138,12 +132,11 @@ def executed_before(
 
 def _begun(history: History, first: int) -> tuple[ResumedOracle, Iterator[list[Ordered]]]:
     """An oracle at the newest known state before a seq, and the records that come after that."""
-    state, batches = begun(history, first)
-    earlier = RememberedIds(state, history.id_window)
-    was = ResumedOracle(history, earlier)
+    state = history.states(first - 1)
+    was = ResumedOracle(history, RememberedIds(state, history.id_window))
     if state is not None:
         take_over(was, state)
-    return was, batches
+    return was, released_after(history, {} if state is None else state.about.positions)
 
 
 def _noted(
@@ -195,9 +188,7 @@ class _WhatIfRun(NamedTuple):
         return now
 
     def _other(self, was: ResumedOracle, records: Iterator[Ordered]) -> OtherOracle:
-        """The execution with other rules, from where the stretch begins.
-        Raises WhatIfError: it drops a constraint that is not there then; says where it is declared.
-        """
+        """The execution with other rules, from where the stretch begins."""
         first, last = self.stretch
         constraints_then = _constraints(was)
         absent = next((name for name in self.rules.dropped if name not in constraints_then), None)
@@ -239,8 +230,7 @@ class _WhatIfRun(NamedTuple):
 
 def _constraints(oracle: ResumedOracle) -> dict[str, object]:
     value, _ = oracle.state.get(CONSTRAINTS_KEY, (b"{}", 0))
-    constraints: dict[str, object] = msgspec.json.decode(value)
-    return constraints
+    return msgspec.json.decode(value, type=dict[str, object])
 
 
 def _waiting(oracle: ResumedOracle) -> int:

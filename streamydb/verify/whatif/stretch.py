@@ -30,8 +30,6 @@ class History:
     """A log, and what else decides what it means.
 
     Attributes:
-        database: its name.
-        source: where the records are.
         ends: per partition, one past the last record.
         partitions: of the log when the database was created.
         id_window: for how many seqs an id is remembered.
@@ -82,14 +80,9 @@ class RememberedIds:
         return in_time or use[0] > seq - self._window
 
 
-def begun(history: History, first: int) -> tuple[State | None, Iterator[list[Ordered]]]:
-    """The newest state before a seq, and the records that come after it, in order, in batches."""
-    state = history.states(first - 1)
-    positions = {} if state is None else state.about.positions
-    return state, records(history, positions)
-
-
-def records(history: History, positions: Mapping[int, PartitionState]) -> Iterator[list[Ordered]]:
+def released_after(
+    history: History, positions: Mapping[int, PartitionState]
+) -> Iterator[list[Ordered]]:
     """The released records behind what is covered, in the total order, in batches.
 
     ``positions``: of each partition, where what is covered ends; empty: at the log's beginning.

@@ -14,10 +14,9 @@ from confluent_kafka import KafkaError
 from streamydb.facade.result_batch import batch_of
 from streamydb.facade.waiting import run_in
 from streamydb.kafka import follower
-from streamydb.kafka.clients import PARTITION_EOF
 from streamydb.kafka.columns import OneRecord, RecordColumns
-from streamydb.kafka.errors import LogFaultError
-from streamydb.kafka.librdkafka import ConsumedRecords, ReadFailure
+from streamydb.kafka.errors import PARTITION_EOF, LogFaultError, ReadFailure
+from streamydb.kafka.librdkafka import ConsumedRecords
 from streamydb.records import Result, encode_result
 from streamydb.records.result import Source
 from streamydb.settings import Settings

@@ -12,10 +12,9 @@ import pytest
 from confluent_kafka import KafkaError
 
 from streamydb.kafka import follower
-from streamydb.kafka.clients import PARTITION_EOF
 from streamydb.kafka.columns import OneRecord, RecordColumns
-from streamydb.kafka.errors import LogFaultError
-from streamydb.kafka.librdkafka import ConsumedRecords, ReadFailure
+from streamydb.kafka.errors import PARTITION_EOF, LogFaultError, ReadFailure
+from streamydb.kafka.librdkafka import ConsumedRecords
 from streamydb.settings import Settings
 from streamydb.testing.in_process import scenario, until
 

@@ -12,8 +12,9 @@ import pytest
 from streamydb.errors import ConfigurationError
 from streamydb.frames.addresses import SPARE_BYTES
 from streamydb.kafka import librdkafka
-from streamydb.kafka.clients import CHANGES, PARTITION_EOF, column_reader
+from streamydb.kafka.clients import CHANGES, column_reader
 from streamydb.kafka.columns import OneRecord, RecordColumns
+from streamydb.kafka.errors import PARTITION_EOF
 
 Told = tuple[int, int, bytes | None, bytes | None]
 _TIMED_OUT: Final = -185

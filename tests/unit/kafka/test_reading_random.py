@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from streamydb.kafka import admin, positions, results
-from streamydb.kafka.changes import KafkaSource, TopicSpan, TopicState
+from streamydb.kafka.changes import KafkaSource, TopicState
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.positions import look_at
+from streamydb.kafka.reader import Span
 from streamydb.kafka.results import ResultReader
 from streamydb.records import Resolved, Result, encode_resolved
 from streamydb.settings import Settings
@@ -109,7 +110,7 @@ def test_what_is_resolved_is_resolved_in_all_partitions(
             if window == 2_000 and dice.random() < 0.1 and seq > 1:  # a batch is repeated
                 kafka.append(NAMES.changes, number, encode_resolved(Resolved(1, 8, {"0": 2})))
                 ends[number] = max(ends[number], 1)
-    spans = {number: TopicSpan(part.low, part.high) for number, part in enumerate(parts)}
+    spans = {number: Span(part.low, part.high) for number, part in enumerate(parts)}
     described: Any = lambda _: TopicState("id", False, spans)  # noqa: E731 - as the broker says
     monkeypatch.setattr(KafkaSource, "describe", described)
     monkeypatch.setattr(admin, "cluster", lambda _: SimpleNamespace(cluster_id="c"))

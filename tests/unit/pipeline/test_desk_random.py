@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from streamydb.kafka import admin
-from streamydb.kafka.changes import KafkaSource, TopicSpan, TopicState
+from streamydb.kafka.changes import KafkaSource, TopicState
 from streamydb.kafka.names import TopicNames
+from streamydb.kafka.reader import Span
 from streamydb.pipeline import restarts
 from streamydb.pipeline.restarts import ExecutedBefore, FaultHandler
 from streamydb.records import Resolved, encode_resolved
@@ -70,7 +71,7 @@ class Written:
         self._old_checkpoint()
         for _ in range(3):
             self.kafka.append(NAMES.transactions, 0, b"{}")
-        spans = {number: TopicSpan(part.low, part.high) for number, part in enumerate(changes)}
+        spans = {number: Span(part.low, part.high) for number, part in enumerate(changes)}
         described = TopicState("id", False, spans)
         monkeypatch.setattr(KafkaSource, "describe", lambda _: described)
         monkeypatch.setattr(admin, "cluster", lambda _: SimpleNamespace(cluster_id="c"))

@@ -13,8 +13,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, PySparkRuntimeError
 
 from streamydb.backup.snapshots import SnapshotError
-from streamydb.kafka.changes import TopicSpan
 from streamydb.kafka.positions import ChangesEnds
+from streamydb.kafka.reader import Span
 from streamydb.settings import Settings
 from streamydb.spark import snapshots
 from streamydb.spark.folders import Folders, literal, require_writable
@@ -74,7 +74,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
     def session(*_: Any) -> Any:
         raise SessionStarted
 
-    ends = ChangesEnds("bank.changes", "id", None, {0: TopicSpan(0, 9)}, 9, 9_000, {})
+    ends = ChangesEnds("bank.changes", "id", None, {0: Span(0, 9)}, 9, 9_000, {})
     monkeypatch.setattr("streamydb.pipeline.session.session", session)
     monkeypatch.setattr(snapshots, "look", lambda _: ends)
 
