@@ -22,7 +22,7 @@ from typing import Any, Final
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.procedures.builtins import FUNCTIONS
 from streamydb.procedures.meter import TEXT_PER_STEP
-from streamydb.procedures.nodes import INTEGER, LIST, TYPE, helper_call, is_kind
+from streamydb.procedures.nodes import INTEGER, TYPE, helper_call, is_kind
 from streamydb.procedures.transform import Rewriter
 
 _NODES: Final = (
@@ -263,8 +263,10 @@ class _Speculator(Rewriter):
         return ast.copy_location(ast.IfExp(test, copied, other), node)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        if self._appends(node):
-            return self._appended(node)
+        if self._appends(node):  # nothing but a list has such a method of its own
+            self.blocks[-1] += 1
+            node.args = [self.visit(node.args[0])]
+            return node
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         adds = isinstance(node.func, ast.Attribute) and node.func.attr == "add"
         made = super().visit_Call(node)
@@ -276,13 +278,6 @@ class _Speculator(Rewriter):
         is_append = isinstance(node.func, ast.Attribute) and node.func.attr == "append"
         alone = len(node.args) == 1 and not node.keywords
         return is_append and alone and isinstance(owner, ast.Name) and self._in_body()
-
-    def _appended(self, node: ast.Call) -> ast.expr:
-        assert isinstance(node.func, ast.Attribute)  # noqa: S101 - `_appends` has looked
-        self.blocks[-1] += 1
-        test = is_kind(node.func.value, LIST)
-        made = ast.Call(node.func, [self.visit(node.args[0])], [])
-        return ast.copy_location(ast.IfExp(test, made, helper_call("give_up_guess", at=node)), node)
 
     def _body(self, nodes: list[ast.stmt]) -> list[ast.stmt]:
         self.blocks.append(0)

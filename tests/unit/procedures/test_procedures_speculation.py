@@ -46,7 +46,7 @@ def metered(module: Module, args: Mapping[str, Any], state: Mapping[str, Any]) -
 
 
 def procedure(body: str, args: str = "x=0, y=0") -> Module:
-    heading = "from streamydb.procedures import Abort\nLIMIT = 7\n"
+    heading = "from streamydb.procedures import Abort\nLIMIT = 7\nFORM = '%d'\n"
     helper = "def _twice(n):\n    return n + n\n"
     return module_of(f"{heading}{helper}def f(db, {args}):\n{indent(body, '    ')}\n")
 
@@ -92,6 +92,7 @@ USUAL = {
     "kinds": "return [isinstance(x, int), isinstance(x, (str, list)), list(enumerate('ab'))]",
     "a chain": "return [0 <= x < y, x == y, x != 3, not x, x is None, x in [1, y], x or y]",
     "shadowed": "LIMIT = 'text'\nreturn LIMIT + 'er'",
+    "texts in a comprehension": "return len([f'{x}:{n}' for n in range(50)])",
     "many texts": "l = []\nfor i in range(40):\n    l.append(f'{i}-{x}-{y}')\nreturn l",
     "a text in a loop's head": "n = 0\nfor c in f'{x}{y}':\n    n += 1\nreturn n",
     "many fields": f"d = {{{FIELDS}}}\ndb.put('a', d)\nreturn d",
@@ -141,9 +142,10 @@ UNUSUAL: dict[str, tuple[str, Any, Any, Any]] = {
     "a text is computed with": ("return x - y", 5, "text", None),
     "a text is repeated": ("return x * y", 5, "text", None),
     "a truth value is computed with": ("return x - y", 5, True, None),
+    "a constant text is a form": ("return FORM % x", 5, 0, None),
     "a name changes its kind": ("n = 0\nn = db.get('a')\nreturn n", 0, 0, "text"),
     "an unpacked name does": ("n, m = db.get('a')\nreturn n - m", 0, 0, ["t", 1]),
-    "a loop's name does": ("for n in x:\n    y = n - 1", ["t"], 0, None),
+    "a loop's name does": ("for n in x:\n    y = n - 1 if y else 2", ["t"], 0, None),
     "an argument does": ("return x - 1 if y else x", "t", 0, None),
     "a dict has a number as key": ("d = {}\nd[x] = 1\ndb.put('b', d)", 1, 0, None),
     "a dict has a place as key": ("d = {}\nd[0] = 1\nreturn d", 0, 0, None),
