@@ -26,12 +26,14 @@ from tests.support.compiled import compile_share
 from tests.support.recording import OPTION, Recorder
 from tests.support.secured import SECURED
 from tests.support.shared import OnShared
-from tools.long_tests import MARKS
+from tools.long_tests import LONG_FOLDERS, MARKS
 
 RUN_FOLDER = "STREAMYDB_TEST_RUN_FOLDER"
 """Names the folder of this test run; pytest-xdist's workers inherit it from the controller."""
 
-_MARKED_FOLDERS = {"spark": "spark", "kafka": "kafka", "faults": "spark"}
+_MARKED_FOLDERS = {
+    "spark": "spark", "kafka": "kafka", "faults": "spark", **{name: name for name in LONG_FOLDERS}
+}  # fmt: skip
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.register_profile("drawn", print_blob=True, deadline=None)
 settings.load_profile("fixed")  # as the simulator's seeds are in `make test`; test-random: new ones
@@ -112,6 +114,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     for home in (Path(folder) / "home", Path(folder) / SECURED / "home"):
         stop_detached(home)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out folders of which this run wants no test, with all that they would import."""
+    kind = collection_path.name
+    if collection_path.parent != Path(__file__).parent or kind not in LONG_FOLDERS:
+        return None
+    return f"not {kind}" in config.getoption("markexpr").split(" and ") or None
 
 
 @pytest.hookimpl(tryfirst=True)

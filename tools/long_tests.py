@@ -14,9 +14,12 @@ from typing import Any, Final
 from streamydb.local.file_lock import file_lock, write_whole
 from tools import reliability
 
-__all__ = ["LONG", "MARKS", "note", "read", "stalest"]
+__all__ = ["LONG", "LONG_FOLDERS", "MARKS", "note", "read", "stalest"]
 
-MARKS: Final = ("long", "docker", "browser", "clients", "connect", "stores")
+LONG_FOLDERS: Final = ("docker", "browser", "clients", "connect", "stores")
+"""Folders in `tests/` whose tests all have a mark of the folder's name."""
+
+MARKS: Final = ("long", *LONG_FOLDERS)
 """Tests that have one of these marks are not part of `make test`."""
 
 LONG: Final = Path(__file__).parents[1] / "bench" / "results" / "long.json"

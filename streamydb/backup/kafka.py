@@ -14,9 +14,10 @@ from streamydb.frames.digest import StateDigest
 from streamydb.kafka import TopicNames, log_id
 from streamydb.kafka.reader import SINGLE, Span, TopicReader
 from streamydb.kafka.rulings import rulings
-from streamydb.records.formats import UNREADABLE
+from streamydb.records.formats import decoded
 from streamydb.records.rulings import Rulings
 
+_decode_digest: Final = msgspec.json.Decoder(StateDigest).decode
 _PREFETCH_KB: Final = "65536"
 _LANE: Final = 16
 _MASK: Final = (1 << 64) - 1
@@ -114,7 +115,7 @@ def told_digests(
     found: dict[tuple[int, str], dict[int, tuple[StateDigest, int]]] = {}
     with TopicReader(connection, TopicNames(database).digests) as reader:
         for record in reader.whole():
-            digest = _digest(record.value() or b"")
+            digest = decoded(_decode_digest, record.value() or b"")
             if digest is not None and digest.interval == interval and digest.seq in seqs:
                 pipeline = (record.key() or b"").rpartition(b"/")[2].decode("utf-8", "replace")
                 shards = found.setdefault((digest.seq, pipeline), {})
@@ -126,13 +127,6 @@ def told_digests(
             told_ms = min(told_ms for _, told_ms in shards.values())
             told.setdefault(seq, {})[pipeline] = ToldState(_sum(digests), told_ms)
     return told
-
-
-def _digest(value: bytes) -> StateDigest | None:
-    try:
-        return msgspec.json.decode(value, type=StateDigest)
-    except UNREADABLE:
-        return None
 
 
 def _sum(digests: Iterable[StateDigest]) -> str:

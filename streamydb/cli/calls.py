@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from streamydb.cli.common import fail, say
+from streamydb.cli.common import fail, plain, say
 from streamydb.errors import ABORTED_CODES, REJECTED_CODES
 from streamydb.limits import LOCK_ATTEMPTS_MAX
 from streamydb.records.formats import UNREADABLE
@@ -61,15 +61,25 @@ def call(
 
 def read(target: Target, keys: Sequence[str], timeout_s: float) -> dict[str, bytes]:
     """Values of keys by a transaction, as JSON; null: absent.
-
-    Raises:
-        StreamyError: as `call`.
-        Failure: as `call`; or the transaction did not commit.
+    Raises StreamyError: as `call`; Failure: as `call`; or the transaction did not commit.
     """
     result = call(target, {"reads": keys}, timeout_s)
     if result.status != "committed":
         fail(f"{', '.join(keys)} could not be read: {result.status} {result.code}")
     return {key: bytes(value) for key, value in result.reads.items()}
+
+
+def commit(
+    target: Target, transaction: Mapping[str, Any], timeout_s: float, otherwise: str
+) -> Result:
+    """Append a transaction and wait until it is committed; ``otherwise``: the failure if it is not.
+    Raises StreamyError: as `call`; Failure: as `call`; or the transaction did not commit.
+    """
+    result = call(target, transaction, timeout_s)
+    if result.status != "committed":
+        why = plain(result.reason or meaning(str(result.code)))
+        fail(f"{otherwise}: {result.status} {result.code}: {why}")
+    return result
 
 
 def meaning(code: str) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamydb.cli.common import EXIT_NO, plain, print_json, stdout, tick
-from streamydb.cli.options import DatabaseOptions, Json, Procedures, time_span
+from streamydb.cli.options import DatabaseOptions, Json, Procedures, TrimmedBehind, seconds_option
 from streamydb.cli.target import find_target
 
 if TYPE_CHECKING:
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 def check(
     options: DatabaseOptions,
     timeout: Annotated[
-        float,
-        typer.Option(help="Seconds to wait for a pipeline that is behind.", callback=time_span),
+        float, seconds_option("Seconds to wait for a pipeline that is behind.")
     ] = 60.0,
     created_partitions: Annotated[
         int | None,
@@ -35,10 +33,7 @@ def check(
         int | None, typer.Option(help="For how many seqs an id is remembered.")
     ] = None,
     procedures: Procedures = None,
-    backup: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="The backup that the log was trimmed behind."),
-    ] = None,
+    backup: TrimmedBehind = None,
     json: Json = False,
 ) -> None:
     """Replay the log serially; compare results, changes, dead letters and values byte for byte.

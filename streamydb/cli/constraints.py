@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamydb.cli.common import (
-    EXIT_NO,
-    EXIT_USAGE,
-    Failure,
-    fail,
-    plain,
-    print_json,
-    read_file,
-    say,
-)
+from streamydb.cli.common import EXIT_NO, EXIT_USAGE, fail, plain, print_json, read_file, say
 from streamydb.cli.options import DatabaseOptions, Json, ResultTimeout
 from streamydb.cli.target import Target, facade_of, find_target
 from streamydb.records.formats import UNREADABLE
@@ -93,12 +84,9 @@ def declaration(text: str) -> Any:
 
 
 def _constrain(target: Target, change: dict[str, Any], timeout_s: float, *, json: bool) -> None:
-    from streamydb.cli.calls import call, meaning
+    from streamydb.cli.calls import commit
 
-    result = call(target, {"constrain": change}, timeout_s)
-    if result.status != "committed":
-        why = result.reason or meaning(str(result.code))
-        raise Failure(f"nothing was changed: {result.status} {result.code}: {plain(why)}")
+    result = commit(target, {"constrain": change}, timeout_s, "nothing was changed")
     if json:
         print_json({"seq": result.seq, **change})
     else:

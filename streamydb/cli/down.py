@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamydb.cli.common import print_json, say
-from streamydb.cli.options import Database, DatabaseOptions, Home, Json, time_span
+from streamydb.cli.options import Database, DatabaseOptions, Home, Json, seconds_option
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -27,10 +27,7 @@ def down(
         bool, typer.Option("--all", help="Stop every database of this home, and the broker.")
     ] = False,
     grace: Annotated[
-        float | None,
-        typer.Option(
-            help="Seconds to end by itself before it is killed (default: 65).", callback=time_span
-        ),
+        float | None, seconds_option("Seconds to end by itself before it is killed (default: 65).")
     ] = None,
     json: Json = False,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from streamydb.cli.common import EXIT_USAGE, fail, plain, print_raw
-from streamydb.cli.options import DatabaseOptions, Json, Procedures
+from streamydb.cli.options import DatabaseOptions, Json, Procedures, backup_option
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ def explain(
         ),
     ] = True,
     backup: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Execute this backup, from its nearest state."),
+        Path | None, backup_option("Execute this backup, from its nearest state.")
     ] = None,
     procedures: Procedures = None,
     json: Json = False,
@@ -54,7 +53,7 @@ def explain(
 
     from streamydb.cli.backup_options import noting
     from streamydb.cli.phases import Phases
-    from streamydb.facade.explanation import explain as told
+    from streamydb.facade.explanation import explain as explained
     from streamydb.facade.explanation.core import MetValue
     from streamydb.facade.explanation.kafka import collect
     from streamydb.facade.kafka_search import search_result
@@ -83,7 +82,7 @@ def explain(
             state = executed_before(history, result.seq, progress)
             return {key: MetValue(*state[key]) for key in keys if key in state}
 
-        history_of_transaction = told(
+        history_of_transaction = explained(
             result, collect(target.connection, target.database, result), look
         )
         phase.outcome = f"seq {history_of_transaction.order.seq:,}"

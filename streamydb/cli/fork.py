@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamydb.cli.common import EXIT_USAGE, fail
-from streamydb.cli.options import DatabaseOptions, Json, Procedures, ReplicaOptions, point
+from streamydb.cli.options import (
+    DatabaseOptions,
+    Json,
+    Procedures,
+    ReplicaOptions,
+    TrimmedBehind,
+    point_option,
+)
 from streamydb.cli.restore import Shards, empty_target, fill, tell
 from streamydb.cli.target import find_target
 
@@ -21,15 +27,9 @@ def fork(
     name: Annotated[str, typer.Argument(help="The new database's name.")],
     options: DatabaseOptions,
     replicas: ReplicaOptions,
-    at: Annotated[
-        str | None,
-        typer.Option(help="A seq, or a time (ISO 8601 with zone) (default: now).", callback=point),
-    ] = None,
+    at: Annotated[str | None, point_option("now")] = None,
     shards: Shards = None,
-    backup: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="The backup that the log was trimmed behind."),
-    ] = None,
+    backup: TrimmedBehind = None,
     procedures: Procedures = None,
     json: Json = False,
 ) -> None:

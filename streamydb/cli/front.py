@@ -5,7 +5,6 @@ stopped by `down`.
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamydb.cli.common import EXIT_USAGE, fail
@@ -189,10 +188,11 @@ def stop_front(home: Path, name: str, phases: Phases) -> bool:
     return True
 
 
-def _command(target: Target, *words: str) -> list[str]:
-    name, *options = words
+def _command(target: Target, command: str, *options: str) -> list[str]:
+    from streamydb.local.launcher import module_command
+
     database_options = ["--database", target.database, "--bootstrap", target.bootstrap]
-    return [sys.executable, "-m", "streamydb.cli", name, *database_options, *options]
+    return [*module_command("streamydb.cli"), command, *database_options, *options]
 
 
 def _served(target: Target, front: Front) -> str | None:

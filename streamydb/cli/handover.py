@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamydb.cli.common import fail, print_json, say
-from streamydb.cli.options import DatabaseOptions, Json, time_span
+from streamydb.cli.options import DatabaseOptions, Json, seconds_option
 from streamydb.cli.target import find_target
 
 if TYPE_CHECKING:
@@ -19,9 +19,7 @@ def handover(
     to: Annotated[
         str, typer.Option(help="Name of the standby; by default the furthest ready one.")
     ] = "",
-    timeout: Annotated[
-        float, typer.Option(help="Seconds the hand-over may take.", callback=time_span)
-    ] = 30.0,
+    timeout: Annotated[float, seconds_option("Seconds the hand-over may take.")] = 30.0,
     json: Json = False,
 ) -> None:
     """Have a standby take over from the active pipeline, which goes on as a standby.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from streamydb.cli.common import fail
@@ -25,36 +24,21 @@ def pipeline_command(
     """The command line that runs the pipeline of this database in the foreground. ``name``: of one
     of several pipelines over the log; each has a checkpoint of its own.
     """
+    from streamydb.local.launcher import module_command
+
     settings, files = target.settings, target.files
     record = files.record()
     fixed = {} if record is None else {
-        "partitions": record.partitions, "id-window": record.id_window,
-        "digest-interval": record.digest_interval,
+        "partitions": record.partitions, "id_window": record.id_window,
+        "digest_interval": record.digest_interval,
     }  # fmt: skip
-    return [
-        sys.executable,
-        "-m",
-        "streamydb.pipeline",
-        "--database",
-        target.database,
-        "--bootstrap",
-        target.bootstrap,
-        "--checkpoint",
-        str(files.checkpoint_of(name)),
-        "--master",
-        master,
-        "--shards",
-        str(settings.shards),
-        "--grouping",
-        settings.grouping,
-        "--status-file",
-        str(files.status_file_of(name)),
-        "--procedures",
-        str(target.procedures),
-        *(f"--{option}={value}" for option, value in fixed.items() if value is not None),
-        *(["--name", name] if name else []),
-        *extra,
-    ]
+    command = module_command(
+        "streamydb.pipeline", database=target.database, bootstrap=target.bootstrap,
+        checkpoint=files.checkpoint_of(name), master=master, shards=settings.shards,
+        grouping=settings.grouping, status_file=files.status_file_of(name),
+        procedures=target.procedures, name=name or None, **fixed,
+    )  # fmt: skip
+    return [*command, *extra]
 
 
 def start_pipeline(

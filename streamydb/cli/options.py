@@ -41,6 +41,20 @@ def point(value: str | None) -> str | None:
     return value
 
 
+def point_option(default: str) -> Any:
+    """Return the option of a state by its seq or its time; ``default``: which it is otherwise."""
+    text = f"A seq, or a time (ISO 8601 with zone) (default: {default})."
+    return typer.Option(help=text, callback=point)
+
+
+def seconds_option(text: str, *names: str) -> Any:
+    return typer.Option(*names, help=text, callback=time_span)
+
+
+def backup_option(text: str) -> Any:
+    return typer.Option("--backup", metavar="FOLDER", help=text)
+
+
 Database = Annotated[
     str | None,
     typer.Option(
@@ -78,17 +92,14 @@ Json = Annotated[
 Master = Annotated[
     str, typer.Option("--master", help="Where Spark runs: local[*], spark://host:7077, ...")
 ]
-ResultTimeout = Annotated[
-    float, typer.Option("--timeout", help="Seconds to wait for a result.", callback=time_span)
-]
+ResultTimeout = Annotated[float, seconds_option("Seconds to wait for a result.", "--timeout")]
 ReadyTimeout = Annotated[
     float,
-    typer.Option(
-        "--timeout",
-        help="Seconds that pipeline and facade may each take to be ready.",
-        callback=time_span,
-    ),
+    seconds_option("Seconds that pipeline and facade may each take to be ready.", "--timeout"),
 ]
+
+
+TrimmedBehind = Annotated[Path | None, backup_option("The backup that the log was trimmed behind.")]
 
 
 class DatabaseOptions(NamedTuple):

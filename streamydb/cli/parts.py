@@ -89,14 +89,9 @@ def values_of(texts: Iterable[str], option: str, form: str = "KEY=VALUE") -> Jso
     return values
 
 
-def put_of(text: str) -> JsonObject:
-    key, value = pair_of(text, "--put")
-    return {"op": "put", "key": key, "value": value_of(value)}
-
-
-def append_of(text: str) -> JsonObject:
-    key, value = pair_of(text, "--append")
-    return {"op": "append", "key": key, "value": value_of(value)}
+def value_update_of(text: str, op: str) -> JsonObject:
+    key, value = pair_of(text, f"--{op}")
+    return {"op": op, "key": key, "value": value_of(value)}
 
 
 def add_of(text: str) -> JsonObject:
@@ -206,11 +201,11 @@ def transaction_of(parts: TransactionOptions) -> JsonObject:
     Raises PartError: an argument is not in the language.
     """
     updates: list[JsonObject] = [
-        *map(put_of, parts.put or ()),
+        *(value_update_of(text, "put") for text in parts.put or ()),
         *map(add_of, parts.add or ()),
         *(extreme_of(text, "max") for text in parts.maximum or ()),
         *(extreme_of(text, "min") for text in parts.minimum or ()),
-        *map(append_of, parts.append or ()),
+        *(value_update_of(text, "append") for text in parts.append or ()),
         *({"op": "next_id", "key": key} for key in parts.next_id or ()),
         *({"op": "delete", "key": key} for key in parts.delete or ()),
         *({"op": "touch", "key": key} for key in parts.touch or ()),

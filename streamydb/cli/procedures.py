@@ -97,14 +97,12 @@ def _show_checked(modules: list[Module], refused: dict[str, list[str]], *, json:
 
 def _deploy(target: Target, file: Path, timeout_s: float, *, json: bool) -> None:
     """Put a file into the folder, then the record into the log, and wait for its result."""
-    from streamydb.cli.calls import call, meaning
+    from streamydb.cli.calls import commit
     from streamydb.local.module_folder import publish
 
     module = publish(file, target.procedures)
-    result = call(target, {"deploy": module.record}, timeout_s)
-    if result.status != "committed":
-        why = result.reason or meaning(str(result.code))
-        raise Failure(f"{module.name} was not deployed: {result.status} {result.code}: {why}")
+    otherwise = f"{module.name} was not deployed"
+    result = commit(target, {"deploy": module.record}, timeout_s, otherwise)
     if json:
         print_json({**module.record, "seq": result.seq})
     else:

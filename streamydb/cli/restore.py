@@ -10,7 +10,7 @@ import typer
 
 from streamydb.cli.common import EXIT_USAGE, fail, print_json, say
 from streamydb.cli.create import copies_of
-from streamydb.cli.options import DatabaseOptions, Json, Procedures, ReplicaOptions, point
+from streamydb.cli.options import DatabaseOptions, Json, Procedures, ReplicaOptions, point_option
 from streamydb.cli.phases import Phases, bar
 from streamydb.cli.target import find_target
 from streamydb.limits import PARTITIONS_MAX, SHARDS_MAX
@@ -37,12 +37,7 @@ def restore(
     folder: Annotated[Path, typer.Argument(help="The folder of the backup.")],
     options: DatabaseOptions,
     replicas: ReplicaOptions,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            help="A seq, or a time (ISO 8601 with zone) (default: the newest).", callback=point
-        ),
-    ] = None,
+    at: Annotated[str | None, point_option("the newest")] = None,
     shards: Shards = None,
     json: Json = False,
 ) -> None:
@@ -286,15 +281,15 @@ def _make_topics(target: Target, manifest: BackupManifest) -> None:
         close_log(target.connection, target.database)
 
 
-def _refuse_used(target: Target, found: Mapping[str, TopicDescription], partitions: int) -> None:
+def _refuse_used(target: Target, topics: Mapping[str, TopicDescription], partitions: int) -> None:
     """Refuse, before anything is changed, a database that is no interrupted restore. Raises
     Failure: it has outputs, or records in a log that would have to get more partitions.
     """
     from streamydb.kafka import TopicNames
 
     names = TopicNames(target.database)
-    used = any(any(found[name].ends) for name in (names.results, names.changes) if name in found)
-    log = found.get(names.transactions)
+    used = any(any(topics[name].ends) for name in (names.results, names.changes) if name in topics)
+    log = topics.get(names.transactions)
     if used or (log is not None and any(log.ends) and log.partitions < partitions):
         fail(
             f"there is a database {target.database} at {target.bootstrap} already, and it has been "

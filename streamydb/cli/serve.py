@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from streamydb.cli.common import EXIT_NO, EXIT_USAGE, fail, say, settings_message
-from streamydb.cli.options import DatabaseOptions, time_span
+from streamydb.cli.options import DatabaseOptions, seconds_option
 from streamydb.cli.target import Target, find_target
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def serve(
     listening: Listening,
     folder: ReadModelFolder = None,
     timeout: Annotated[
-        float,
-        typer.Option(help="Seconds to wait for the read model to be there.", callback=time_span),
+        float, seconds_option("Seconds to wait for the read model to be there.")
     ] = 60.0,
 ) -> None:
     """Serve a database over HTTP in the foreground, until Ctrl-C; any number may run side by side.

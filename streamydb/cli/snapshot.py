@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from streamydb.cli.options import DatabaseOptions, Json, point
+from streamydb.cli.options import DatabaseOptions, Json, point_option
 from streamydb.cli.phases import Phases
 from streamydb.cli.target import find_target
 
@@ -16,13 +16,7 @@ def snapshot(
         str, typer.Option(help="Folder, or URI of one, in which the snapshot gets its own.")
     ],
     options: DatabaseOptions,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            help="A seq, or a time (ISO 8601 with zone) (default: the newest resolved).",
-            callback=point,
-        ),
-    ] = None,
+    at: Annotated[str | None, point_option("the newest resolved")] = None,
     base: Annotated[
         str | None, typer.Option(help="An older snapshot, so that only what came after it is read.")
     ] = None,

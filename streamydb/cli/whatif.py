@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamydb.cli.common import EXIT_NO, EXIT_USAGE, fail, plain, print_json, read_file, say
-from streamydb.cli.options import DatabaseOptions, Json, Procedures
+from streamydb.cli.options import DatabaseOptions, Json, Procedures, backup_option
 from streamydb.cli.target import find_target
 
 if TYPE_CHECKING:
@@ -38,10 +38,7 @@ def whatif(
         int | None, typer.Option(help="The last one (default: the log's newest).", min=1)
     ] = None,
     backup: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Ask this backup, not Kafka; begins with its nearest state."
-        ),
+        Path | None, backup_option("Ask this backup, not Kafka; begins with its nearest state.")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Parquet file for all differences.")] = None,
     procedures: Procedures = None,

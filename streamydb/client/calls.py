@@ -177,14 +177,10 @@ class _CallKeys:
 
 def call(session: Session, request: ProcedureCall) -> Flow[Committed]:
     """Call a procedure.
-
-    Raises:
-        AbortedError: it was executed and wrote nothing; `reason` says why.
-        ConflictError: its keys were others in every attempt.
-        InvalidParameterError: its keys are not given, and its code is not here to find them, or
-            its key function fails.
-        ModuleMissing: the same, with a folder that lacks the deployed version.
-        OutcomeUnknownError, ClientError: as `execute`.
+    Raises AbortedError: it was executed and wrote nothing; `reason` says why; ConflictError: its
+    keys were others in every attempt; InvalidParameterError: its keys are not given, and its code
+    is not here to find them, or its key function fails; ModuleMissing: the same, with a folder that
+    lacks the deployed version; OutcomeUnknownError, ClientError: as `execute`.
     """
     call_keys = _declared_keys(request)
     if call_keys is not None:

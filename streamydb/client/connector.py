@@ -113,9 +113,7 @@ def _is_kafka(url: str) -> bool:
 
 def split(url: str) -> SplitResult:
     """The parts of a URL.
-
-    Raises:
-        ClientConfigurationError: it has none: a bracket is open, a port is no number.
+    Raises ClientConfigurationError: it has none: a bracket is open, a port is no number.
     """
     try:
         return urlsplit(url)

@@ -171,20 +171,21 @@ class ConstraintViolatedError(
     @property
     def constraint(self) -> str | None:
         """The name of the first constraint that is violated."""
-        found = self.failed[0].constraint if self.failed else self.members.get("constraint")
-        return found if isinstance(found, str) else None
+        return self._text("constraint")
 
     @property
     def key(self) -> str | None:
         """The key whose value violates it."""
-        found = self.failed[0].key if self.failed else self.members.get("key")
-        return found if isinstance(found, str) else None
+        return self._text("key")
 
     @property
     def violated(self) -> str | None:
         """The rule, and where in the value."""
-        found = self.failed[0].violated if self.failed else self.members.get("violated")
-        return found if isinstance(found, str) else None
+        return self._text("violated")
+
+    def _text(self, name: str) -> str | None:
+        text = getattr(self.failed[0], name) if self.failed else self.members.get(name)
+        return text if isinstance(text, str) else None
 
 
 class ConstraintRefusedError(AbortedError, code=errors.CONSTRAINT_REFUSED):

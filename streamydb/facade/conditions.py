@@ -16,15 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from streamydb import errors
 from streamydb.facade.codings import SUFFIXES, tagged
 from streamydb.facade.generations import with_generation
 from streamydb.facade.problems import ProblemError
 from streamydb.limits import INTEGER_MAX
 from streamydb.records import Result
-from streamydb.records.attempts import id_after
+from streamydb.records.attempts import id_after, with_fields
 from streamydb.records.generation import FIRST, GENERATION
 
 TAG: Final = r'(?:W/)?"[!#-~\x80-\xff]*"'
@@ -40,8 +38,6 @@ _OURS: Final = re.compile(rf'"([1-9][0-9]{{0,18}})(?:@({GENERATION.pattern}))?(?
 _BLANKS: Final = " \t"
 _WEAK: Final = "W/"
 _FIELDS: Final = {"if-match": "If-Match", "if-none-match": "If-None-Match"}
-
-_decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def entity_tag(version: int, generation: str = FIRST) -> str:
@@ -190,7 +186,5 @@ class KeyConditions(NamedTuple):
         met = self.met(result)
         if met is None or not self.allow(met):
             return None
-        fields, next_id = _decode(payload), id_after(txn_id)
-        fields["id"] = msgspec.Raw(msgspec.json.encode(next_id))
-        fields["checks"] = msgspec.Raw(msgspec.json.encode([self.check(met)]))
-        return next_id, msgspec.json.encode(fields)
+        next_id = id_after(txn_id)
+        return next_id, with_fields(payload, id=next_id, checks=[self.check(met)])

@@ -42,13 +42,13 @@ def decode_cursor(text: str, kind: type[_Place], giver: str, generation: str = F
     """Return the place in a text that `giver` ("a list") has given.
     Raises ProblemError: invalid-parameter; other-generation, if it was given in another one.
     """
-    found, _, text = text.rpartition(_MARK)
+    cursor_generation, _, text = text.rpartition(_MARK)
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         place = msgspec.msgpack.decode(data, type=kind)
     except (binascii.Error, ValueError, *UNREADABLE):
         raise foreign_cursor(giver) from None
-    require_generation(found, generation)
+    require_generation(cursor_generation, generation)
     return place
 
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs, unquote
@@ -32,28 +31,29 @@ from streamydb.client.session import Generation
 from streamydb.client.watch_core import decode_event
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.facade.auth import ANYBODY, Tokens
+from streamydb.facade.cursors import ListCursor
 from streamydb.facade.feed import ChangeFilter, change_filter
 from streamydb.facade.generations import require_generation
 from streamydb.facade.headers import Preference
 from streamydb.facade.kafka import KafkaLog
 from streamydb.facade.kafka_changes import KafkaChanges
+from streamydb.facade.kv import read_page
 from streamydb.facade.payloads import parse, with_timely_deadline
 from streamydb.facade.ports import (
     ChangeBatch,
     ChangeSource,
-    LogPosition,
     ModelSnapshot,
     ServedModel,
     TransactionLog,
 )
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.reads import ReadPoint, in_thread
+from streamydb.facade.reads import ReadPoint
 from streamydb.facade.services import make_services
 from streamydb.facade.settings import FacadeSettings
-from streamydb.facade.sql_queries import SqlQuery as Asked
+from streamydb.facade.sql_queries import SqlQuery
 from streamydb.facade.sql_statements import SqlTransaction
 from streamydb.facade.streams import stream_page
-from streamydb.facade.transactions import append_and_wait
+from streamydb.facade.transactions import append_and_wait, position_in
 from streamydb.facade.waiting import retrieve
 from streamydb.facade.writes import PendingWrite
 from streamydb.kafka.errors import KafkaUnavailableError
@@ -124,24 +124,27 @@ class DirectTransport:
                 return emissions(body)
             try:
                 async with asyncio.timeout(request.timeout_s + MARGIN_S):
-                    if isinstance(request, requests.Query):
-                        freshness = request.freshness
-                        query = Asked(
-                            request.sql, request.params, request.prefix,
-                            freshness.at, freshness.consistency, freshness.min_version,
-                            _wait_s(request.timeout_s),
-                        )  # fmt: skip
-                        return table(await self._services.queries.run(query, ANYBODY))
-                    if isinstance(request, requests.SqlStatements):
-                        return await self._statements(request)
-                    if isinstance(request, requests.Send):
-                        writer = self._services.writer
-                        pending = await writer.append(request.id, request.payload)
-                        result = await writer.verdict(pending, Preference(False, request.timeout_s))
-                        return _pending(pending) if result is None else result
-                    return await self._ask(request)
+                    return await self._perform(request)
             except TimeoutError:
                 raise ConnectionLostError("No answer came in time.") from None
+
+    async def _perform(
+        self, request: requests.Query | requests.SqlStatements | requests.Send | requests.Ask
+    ) -> Any:
+        if isinstance(request, requests.Query):
+            query = SqlQuery(
+                request.sql, request.params, request.prefix, _point_of(request),
+                _wait_s(request.timeout_s),
+            )  # fmt: skip
+            return table(await self._services.queries.run(query, ANYBODY))
+        if isinstance(request, requests.SqlStatements):
+            return await self._statements(request)
+        if isinstance(request, requests.Ask):
+            return await self._ask(request)
+        writer = self._services.writer
+        pending = await writer.append(request.id, request.payload)
+        result = await writer.verdict(pending, Preference(False, request.timeout_s))
+        return _pending(pending) if result is None else result
 
     async def open(self, request: requests.Open) -> DirectStream:
         with _translated():
@@ -210,10 +213,8 @@ class DirectTransport:
         self._services.reader.begin()
 
     async def _snapshot(self, request: requests.Read | requests.Scan) -> ModelSnapshot:
-        freshness = request.freshness
         return await self._services.reader.snapshot(
-            ReadPoint(freshness.at, freshness.consistency, freshness.min_version),
-            request.timeout_s + MARGIN_S,
+            _point_of(request), request.timeout_s + MARGIN_S
         )
 
     async def _read(self, request: requests.Read) -> requests.Reading:
@@ -225,21 +226,17 @@ class DirectTransport:
 
     async def _scan(self, request: requests.Scan) -> requests.Page:
         with await self._snapshot(request) as snapshot:
-            scan = partial(
-                snapshot.scan, prefix=request.prefix, start=request.start, end=request.end,
-                after=request.cursor, limit=request.limit + 1,
-            )  # fmt: skip
-            page = await in_thread(scan)
-            entries = [_stored(entry) for entry in page[: request.limit]]
-            cursor = entries[-1].key if len(page) > request.limit else None
-            return requests.Page(snapshot.seq, entries, cursor)
+            after = request.cursor or ""
+            place = ListCursor(snapshot.seq, request.prefix, request.start, request.end, after)
+            bytes_max = self._services.settings.answer_bytes_max
+            page = await read_page(snapshot, place, request.limit, bytes_max)
+            entries = _decode_entries(b"[%b]" % page.items)
+            return requests.Page(snapshot.seq, entries, page.last)
 
     async def _statements(self, request: requests.SqlStatements) -> requests.SqlAnswer:
-        freshness = request.freshness
-        asked = SqlTransaction(
-            request.tables, request.statements, request.id,
-            freshness.at, freshness.consistency, freshness.min_version,
-                            _wait_s(request.timeout_s),
+        wanted = SqlTransaction(
+            request.tables, request.statements, request.id, _point_of(request),
+            _wait_s(request.timeout_s),
         )  # fmt: skip
 
         async def commit(txn_id: str, payload: bytes) -> Result:
@@ -252,14 +249,10 @@ class DirectTransport:
                 raise pending.problem()
             return result
 
-        return sql_answer(await self._services.statements.run(asked, ANYBODY, commit))
+        return sql_answer(await self._services.statements.run(wanted, ANYBODY, commit))
 
     async def _ask(self, request: requests.Ask) -> requests.Outcome:
-        position = None
-        if request.position is not None:
-            partition, _, offset = request.position.partition(":")
-            position = LogPosition(int(partition), int(offset))
-        wait = Preference(False, request.timeout_s)
+        position, wait = position_in(request.position), Preference(False, request.timeout_s)
         outcome = await self._services.writer.ask(request.id, position, wait)
         return _pending(outcome) if isinstance(outcome, PendingWrite) else outcome
 
@@ -305,7 +298,15 @@ class DirectStream:
             self._waits = None
 
 
+_decode_entries: Final = msgspec.json.Decoder(list[requests.Stored]).decode
 _ENDED: Final = "The stream of changes has ended."
+
+
+def _point_of(
+    request: requests.Read | requests.Scan | requests.Query | requests.SqlStatements,
+) -> ReadPoint:
+    freshness = request.freshness
+    return ReadPoint(freshness.at, freshness.consistency, freshness.min_version)
 
 
 def _wait_s(timeout_s: float) -> float:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from streamydb.errors import StreamyError
 from streamydb.facade.answer import Sender, encoded
@@ -20,7 +20,7 @@ from streamydb.facade.asgi import Headers, Lifespan, Receive, Scope, Send, run_l
 from streamydb.facade.bounds import Limiter
 from streamydb.facade.codings import accepted_codings
 from streamydb.facade.console import Console
-from streamydb.facade.generations import HEADER, require_said_in
+from streamydb.facade.generations import HEADER, other_generation
 from streamydb.facade.headers import declared_bytes, header_of
 from streamydb.facade.problems import ProblemError, problem_body, problem_head
 from streamydb.facade.request import FacadeRequest, Peer
@@ -28,7 +28,7 @@ from streamydb.facade.request_target import METHODS, WHOLE, check_query, host_na
 from streamydb.facade.router import Route, Router
 from streamydb.facade.services import Services
 from streamydb.facade.traces import OpenTelemetry
-from streamydb.records.generation import FIRST, said_as
+from streamydb.records.generation import FIRST, GENERATION, said, said_as
 
 _METHODS: Final = b"GET, HEAD, PUT, POST, DELETE"
 ALLOWED: Final = (
@@ -77,6 +77,7 @@ _CODINGS: Final = b"accept-encoding"
 _GENERATION: Final = HEADER.lower().encode()
 _LOOKED_AT: Final = (b"host", b"origin", _CODINGS, b"streamydb-request", _GENERATION)
 _JOINED: Final = (_CODINGS, _GENERATION)
+_BARE: Final = {"min_version", "since", "after"}  # parameters with a seq from where on to read
 _NAME_CHARACTERS_MAX: Final = 128  # the longest name of a request that its answer repeats
 
 
@@ -220,9 +221,26 @@ class Gate:
         own = not origin or self._is_guest(origin) or facts.host.lower() in _hosts_of(origin)
         if not own:
             raise ProblemError("cross-origin", "The header Origin names another host.")
-        require_said_in(scope["query_string"], facts.generation, present)
+        _require_said_in(scope["query_string"], facts.generation, present)
         address = (scope.get("client") or ("unknown",))[0]
         return Peer(address, facts.generation, foreign)
+
+
+def _require_said_in(query: bytes, header: str | None, present: str) -> None:
+    """Refuse seqs of another generation in the parameters of a query; see `generations`.
+    Raises ProblemError: other-generation; invalid-parameter, if the header says no generation.
+    """
+    if header is None:
+        pairs = parse_qsl(query.decode("latin-1")) if present != FIRST else ()
+        bare = any(name in _BARE and value.strip("0.") for name, value in pairs)
+        generation = FIRST if bare else present
+    elif GENERATION.fullmatch(header):
+        generation = said(header)
+    else:
+        detail = f"{HEADER} is sent once, with a generation as answers tell it."
+        raise ProblemError("invalid-parameter", detail, parameters=[HEADER])
+    if generation != present:
+        raise other_generation(generation, present)
 
 
 class _HeaderFacts(NamedTuple):

@@ -8,15 +8,13 @@ from where on to read (`min_version`, `since`, `after`), for it may come from an
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import parse_qsl
 
 from streamydb.facade.problems import ProblemError
-from streamydb.records.generation import FIRST, GENERATION, said, said_as
+from streamydb.records.generation import FIRST, said_as
 
 HEADER: Final = "Streamydb-Generation"
 """In requests the generation of the seqs that they name, in answers the one of the database."""
 
-_BARE: Final = {"min_version", "since", "after"}  # parameters with a seq from where on to read
 _MARK: Final = "@"
 
 
@@ -25,16 +23,20 @@ def with_generation(text: str, generation: str) -> str:
     return text if generation == FIRST else f"{text}{_MARK}{generation}"
 
 
-def require_generation(found: str, present: str) -> None:
+def other_generation(said_generation: str, present: str) -> ProblemError:
+    return ProblemError(
+        "other-generation",
+        f"This is of generation {said_as(said_generation)}, and the database is of generation "
+        f"{said_as(present)}: it was restored or forked, or has lost the end of its log. Seqs "
+        "stand for other transactions now: forget what you have, and read the present state.",
+        generation=said_as(present),
+    )
+
+
+def require_generation(said_generation: str, present: str) -> None:
     """Refuse what is of another generation. Raises ProblemError: other-generation."""
-    if found != present:
-        raise ProblemError(
-            "other-generation",
-            f"This is of generation {said_as(found)}, and the database is of generation "
-            f"{said_as(present)}: it was restored or forked, or has lost the end of its log. Seqs "
-            "stand for other transactions now: forget what you have, and read the present state.",
-            generation=said_as(present),
-        )
+    if said_generation != present:
+        raise other_generation(said_generation, present)
 
 
 def require_said(header: str | None, present: str, seq: int | None) -> None:
@@ -44,18 +46,3 @@ def require_said(header: str | None, present: str, seq: int | None) -> None:
     """
     if header is None and seq:
         require_generation(FIRST, present)
-
-
-def require_said_in(query: bytes, header: str | None, present: str) -> None:
-    """Require the same of the parameters of a query.
-    Raises ProblemError: other-generation; invalid-parameter, if the header says no generation.
-    """
-    if header is not None:
-        if not GENERATION.fullmatch(header):
-            detail = f"{HEADER} is sent once, with a generation as answers tell it."
-            raise ProblemError("invalid-parameter", detail, parameters=[HEADER])
-        require_generation(said(header), present)
-    elif present != FIRST and query:
-        pairs = parse_qsl(query.decode("latin-1"))
-        if any(name in _BARE and value.strip("0.") for name, value in pairs):
-            require_generation(FIRST, present)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, suppress
-from typing import Any, Final
+from contextlib import AsyncExitStack
+from typing import Final
 
 from streamydb.facade.clocks import Clocks, LogClock
+from streamydb.facade.kafka_appends import KafkaAppends, facade_producer
 from streamydb.facade.kafka_search import search_result
 from streamydb.facade.ports import FollowedModel, LogPosition, NoResult, ResultsEnd
-from streamydb.facade.result_batch import ResultBatch, batch_of, count_in, hash_of, newest_in
+from streamydb.facade.result_batch import (
+    ResultBatch,
+    batch_of,
+    count_in,
+    ends_in,
+    hash_of,
+    newest_in,
+)
 from streamydb.facade.results import ResultIndex
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.waiting import SingleFlight, run_in
@@ -23,7 +29,6 @@ from streamydb.kafka.creation import changes_begun
 from streamydb.kafka.errors import KafkaUnavailableError, LogFaultError
 from streamydb.kafka.follower import TopicFollower
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.producer import Appended, AppendError, AppendUnknownError, Producer
 from streamydb.kafka.receiving import NextRecord, NextRecords, TopicEnds, spans
 from streamydb.read_model.errors import StoreMismatchError
 from streamydb.records import Result
@@ -87,11 +92,18 @@ class FollowedResults:
                 )
         self.starts = {n: max(low, high - _PRELOAD) for n, (low, high) in kept_spans.items()}
 
-    def start(self) -> None:
-        """Follow the results from the starts on; call it in the event loop."""
-        self._tail = TopicFollower(
-            self._settings, self._topic, self.starts, self._batch, self.index.take
-        )
+    def start(self, on_decided: Callable[[Mapping[int, int]], None]) -> None:
+        """Follow the results from the starts on; call it in the event loop.
+
+        ``on_decided``: called before those who wait for results hear of them, with the ends of
+        these results in the log, as `ends_in` has them.
+        """
+
+        def take(batch: ResultBatch) -> Iterator[None]:
+            on_decided(ends_in(batch))
+            yield from self.index.take(batch)
+
+        self._tail = TopicFollower(self._settings, self._topic, self.starts, self._batch, take)
 
     def close(self) -> None:
         """End, and wait for the end; not to be called in the event loop."""
@@ -133,7 +145,6 @@ class FollowedResults:
         return batch
 
 
-_TRIED_S: Final = 30.0
 _CLOSE_S: Final = 10.0
 _THREADS: Final = 6
 
@@ -151,7 +162,7 @@ class KafkaLog:
         self._executor = ThreadPoolExecutor(_THREADS, "streamydb-facade")
         self._looks = ThreadPoolExecutor(1, "streamydb-ends")
         self._next = NextRecords(settings, self._names.transactions)
-        self._producer: Producer | None = None
+        self._appends: KafkaAppends | None = None
         self._ends: TopicEnds | None = None
         self._published = SingleFlight(self._look_at_published)
 
@@ -167,8 +178,9 @@ class KafkaLog:
         await run_in(self._executor, batch_of, RecordColumns.of(()))
         await run_in(self._executor, hash_of, b"")
         self._ends = TopicEnds(self._settings.client_config())
-        self._producer = Producer(self._settings, timeout_s=_TRIED_S, validate=False)
-        self._results.start()
+        producer = facade_producer(self._settings)
+        self._appends = KafkaAppends(producer, self._clock, self._executor)
+        self._results.start(self._appends.decided)
 
     def check(self) -> None:
         """Try whether Kafka answers and has the database; `start` then does not ask again.
@@ -184,9 +196,8 @@ class KafkaLog:
                 ending.push_async_callback(run_in, self._executor, part.close)
 
     async def _end(self) -> None:
-        if self._producer is not None:
-            with suppress(AppendError):
-                await run_in(self._executor, self._producer.close, _CLOSE_S)
+        if self._appends is not None:
+            await self._appends.close(_CLOSE_S)
         self._executor.shutdown(wait=False, cancel_futures=True)
         ends, self._ends = self._ends, None
         if ends is not None:
@@ -202,27 +213,11 @@ class KafkaLog:
         """Append a transaction; see `TransactionLog`. An error before the record is handed to the
         client library means that it was not appended; any error after that leaves it open.
         """
-        producer = self._producer
-        if producer is None:
+        appends = self._appends
+        if appends is None:
             raise LogFaultError("not started")
         self._check_fault()
-        loop, sent_ms = asyncio.get_running_loop(), self._clock.local_ms()
-        future: asyncio.Future[LogPosition] = loop.create_future()
-
-        def delivered(appended: Appended | None, error: AppendError | None) -> None:
-            if appended is not None:
-                self._clock.appended(appended.timestamp_ms, sent_ms)
-            with suppress(RuntimeError):  # the loop is closed: nobody waits
-                loop.call_soon_threadsafe(_settle, future, appended, error)
-
-        more: dict[str, Any] = {"headers": headers} if headers else {}
-        if not producer.append_at_once(payload, delivered, **more):
-            send = functools.partial(producer.append_async, **more)
-            try:
-                await run_in(self._executor, send, payload, delivered)
-            except AppendError as error:
-                raise KafkaUnavailableError(str(error)) from error
-        return await future
+        return await appends.append(payload, headers or {})
 
     async def result(self, txn_id: str, position: LogPosition) -> Result:  # noqa: ARG002 - the port
         return await self._results.index.wait(position)
@@ -275,14 +270,3 @@ class KafkaLog:
         if self._ends is None:
             raise KafkaUnavailableError("not started")
         return self._ends.look(topic, known)
-
-
-def _settle(
-    future: asyncio.Future[LogPosition], appended: Appended | None, error: AppendError | None
-) -> None:
-    if future.done():
-        return
-    if appended is not None:
-        future.set_result(LogPosition(appended.partition, appended.offset))
-    else:
-        future.set_exception(AppendUnknownError(str(error)))

@@ -172,8 +172,8 @@ class ChangeReader:
             return
         self._counted_s = now_s
         with suppress(KafkaException):
-            found = self._consumer.list_topics(self._topic, timeout=REQUEST_S)
-            if len(found.topics[self._topic].partitions) > len(self._lows):
+            cluster = self._consumer.list_topics(self._topic, timeout=REQUEST_S)
+            if len(cluster.topics[self._topic].partitions) > len(self._lows):
                 detail = "The topic of the changes has been given more partitions."
                 raise ProblemError("log-unavailable", detail)
 
@@ -185,14 +185,14 @@ def _trimmed_partitions(
     passed what was deleted may have met changes there that are not resolved. Raises ProblemError:
     some have been.
     """
-    found = set()
+    trimmed = set()
     for number, low in lows.items():
         part = followed.get(number, PartitionProgress())
         if part.resolved.seq > since and part.position <= low:
             raise _snapshot_gone()
         if low > 0 and (part.position < low or max(part.resolved.seq, newest) > since):
-            found.add(number)
-    return found
+            trimmed.add(number)
+    return trimmed
 
 
 def _snapshot_gone() -> ProblemError:

@@ -88,16 +88,16 @@ class _Search:
         places = {number: high for number, (_, high) in kept.items()}
         if since_ms is not None:
             places = offsets_at(self._consumer, self._topic, since_ms)
-            found = self._read({n: (places[n], high) for n, (_, high) in kept.items()})
-            if found is not None:
-                return found
+            result = self._read({n: (places[n], high) for n, (_, high) in kept.items()})
+            if result is not None:
+                return result
             if self._has_time():
                 self._since_ms = dict.fromkeys(kept, since_ms)
         while self._has_time() and any(places[n] > low for n, (low, _) in kept.items()):
             starts = {n: max(low, places[n] - _STRETCH) for n, (low, _) in kept.items()}
-            found = self._read({n: (start, places[n]) for n, start in starts.items()})
-            if found is not None:
-                return found
+            result = self._read({n: (start, places[n]) for n, start in starts.items()})
+            if result is not None:
+                return result
             if self._has_time():
                 places = starts  # what lies before may have the same millisecond
                 self._since_ms |= {n: first_ms + 1 for n, first_ms in self._firsts_ms.items()}

@@ -8,22 +8,27 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from streamydb.client.requests import Consistency
 from streamydb.client.session import new_id
 from streamydb.facade.answer import Answer, json_answer, unchanged
-from streamydb.facade.body import decode_fields, decode_value_body, request_body
 from streamydb.facade.codings import tagged
 from streamydb.facade.conditions import KeyConditions, conditions_of, entity_tag
 from streamydb.facade.cursors import ListCursor, decode_cursor, encode_cursor
-from streamydb.facade.generations import require_said
 from streamydb.facade.headers import idempotency_key, preference
 from streamydb.facade.payloads import conditional_write
+from streamydb.facade.ports import ModelSnapshot
 from streamydb.facade.problems import ProblemError
-from streamydb.facade.queries import ExpiryQuery, ListQuery, NoQuery, ReadQuery, point_of
-from streamydb.facade.reads import ReadPoint, check_point, check_seqs, in_thread
-from streamydb.facade.request import FacadeRequest
+from streamydb.facade.queries import ExpiryQuery, ListQuery, NoQuery, ReadQuery
+from streamydb.facade.reads import ReadPoint, check_point, in_thread
+from streamydb.facade.request import (
+    FacadeRequest,
+    StateBody,
+    decode_fields,
+    decode_value_body,
+    request_body,
+)
 from streamydb.facade.transactions import execute
 from streamydb.limits import KEY_BYTES_MAX
+from streamydb.read_model.ports import JsonPage
 from streamydb.records import CONSTRAINTS_KEY, Result
 
 SNAPSHOT_HEADER: Final = "Streamydb-Snapshot"  # the seq whose state an answer shows
@@ -34,11 +39,8 @@ _AT_ONCE: Final = 128
 _T = TypeVar("_T")
 
 
-class _ReadBody(msgspec.Struct, forbid_unknown_fields=True):
+class _ReadBody(StateBody):
     keys: list[str]
-    at: int | None = None
-    consistency: Consistency | None = None
-    min_version: int | None = None
 
 
 async def get_value(request: FacadeRequest, query: ReadQuery) -> Answer:
@@ -47,7 +49,7 @@ async def get_value(request: FacadeRequest, query: ReadQuery) -> Answer:
     If it has an end, the header Streamydb-Expires tells it, in ms since 1970.
     """
     services, sender = request.services, request.sender
-    with await services.reader.snapshot(point_of(query)) as snapshot:
+    with await services.reader.snapshot(query.point) as snapshot:
         entry = snapshot.get(request.key)
         headers = {SNAPSHOT_HEADER: str(snapshot.seq)}
         generation = services.model.generation
@@ -81,13 +83,11 @@ async def read_values(request: FacadeRequest, _: NoQuery) -> Answer:
         raise ProblemError(
             "too-large", f"A read has at most {services.settings.read_keys_max} keys."
         )
-    check_seqs(at=body.at, min_version=body.min_version)
     sizes = list(map(len, map(str.encode, body.keys)))
     if sizes and not (min(sizes) >= 1 and max(sizes) <= KEY_BYTES_MAX):
         raise ProblemError("invalid-key", f"A key has 1 to {KEY_BYTES_MAX} bytes of UTF-8.")
     request.client.must_read_all(body.keys)
-    require_said(request.generation, services.model.generation, body.min_version)
-    point = ReadPoint(body.at, body.consistency, body.min_version)
+    point = body.point(request)
     bytes_max = services.settings.answer_bytes_max
     with await services.reader.snapshot(point) as snapshot:
         seq = snapshot.seq
@@ -110,13 +110,7 @@ async def list_values(request: FacadeRequest, query: ListQuery) -> Answer:
     limit = min(query.limit, services.settings.page_entries_max)
     with await services.reader.snapshot(point) as snapshot:
         seq = snapshot.seq
-        scan = partial(
-            snapshot.scan_json, prefix=place.prefix, start=place.start, end=place.end,
-            after=place.after or None, limit=limit, bytes_max=services.settings.answer_bytes_max,
-        )  # fmt: skip
-        page = scan(at_once=True) if limit <= _AT_ONCE else None
-        if page is None or not page.whole:  # many keys that have been deleted lie before it
-            page = await in_thread(scan)
+        page = await read_page(snapshot, place, limit, services.settings.answer_bytes_max)
     following = b"null"
     if page.last is not None:
         next_place = ListCursor(seq, place.prefix, place.start, place.end, page.last)
@@ -124,6 +118,20 @@ async def list_values(request: FacadeRequest, query: ListQuery) -> Answer:
         following = b'"%b"' % cursor.encode()
     answer = b'{"seq":%d,"entries":[%b],"cursor":%b}' % (seq, page.items, following)
     return json_answer(answer, headers={SNAPSHOT_HEADER: str(seq)})
+
+
+async def read_page(
+    snapshot: ModelSnapshot, place: ListCursor, limit: int, bytes_max: int
+) -> JsonPage:
+    """Read the page of a list that begins at a place; in a thread if that may take long."""
+    scan = partial(
+        snapshot.scan_json, prefix=place.prefix, start=place.start, end=place.end,
+        after=place.after or None, limit=limit, bytes_max=bytes_max,
+    )  # fmt: skip
+    page = scan(at_once=True) if limit <= _AT_ONCE else None
+    if page is None or not page.whole:  # many keys that have been deleted lie before it
+        page = await in_thread(scan)
+    return page
 
 
 async def _run_read(function: Callable[..., _T], count: int, *args: Any, **named: Any) -> _T:
@@ -137,7 +145,7 @@ def _place(query: ListQuery, generation: str) -> tuple[ListCursor, ReadPoint]:
     """Find the place where a page begins, and its snapshot: a cursor says both. With a cursor,
     `consistency` has said already how recent the first page was.
     """
-    point = point_of(query)
+    point = query.point
     if query.cursor is None:
         return ListCursor(query.at or 0, query.prefix or "", query.start, query.end, ""), point
     cursor = decode_cursor(query.cursor, ListCursor, "a list", generation)
@@ -160,7 +168,7 @@ async def get_constraints(request: FacadeRequest, query: ReadQuery) -> Answer:
 
     They are declared and dropped by transactions, see `POST /v1/transactions`.
     """
-    with await request.services.reader.snapshot(point_of(query)) as snapshot:
+    with await request.services.reader.snapshot(query.point) as snapshot:
         entry = snapshot.get(CONSTRAINTS_KEY)
         value = msgspec.Raw(b"{}" if entry is None else entry.value)
         seq = snapshot.seq

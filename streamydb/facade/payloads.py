@@ -65,16 +65,15 @@ def culprit(code: str, payload: bytes) -> Culprit | None:
         if code == errors.INVALID_TRANSACTION:
             return _of_shape(payload, record)
         if code == errors.DUPLICATE_UPDATE:
-            found = _repeated_update(record)
+            path = _repeated_update(record)
         elif is_at_fault := _AT_FAULT.get(code):
-            found = next(
-                (path for path, value in _fields(record, ()) if is_at_fault(path, value)), None
-            )
+            faults = (place for place, value in _fields(record, ()) if is_at_fault(place, value))
+            path = next(faults, None)
         else:
             return None
-        if found is None:
+        if path is None:
             return None
-        return Culprit(_path_text(found), _value_text(record, found), errors.REJECTED_CODES[code])
+        return Culprit(_path_text(path), _value_text(record, path), errors.REJECTED_CODES[code])
     except (ValueError, RecursionError):  # too deep, or no JSON: there is no field to name
         return None
 

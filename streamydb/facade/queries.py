@@ -85,15 +85,19 @@ class NoQuery(msgspec.Struct, frozen=True):
     """No parameters."""
 
 
-class ReadQuery(msgspec.Struct, frozen=True):
+class ReadQuery(msgspec.Struct, frozen=True, kw_only=True):
     """The state that a read is of."""
 
     at: Annotated[int, _AT] | None = None
     consistency: Annotated[Consistency, _CONSISTENCY] | None = None
     min_version: Annotated[int, _MIN_VERSION] | None = None
 
+    @property
+    def point(self) -> ReadPoint:
+        return ReadPoint(self.at, self.consistency, self.min_version)
 
-class ListQuery(msgspec.Struct, frozen=True):
+
+class ListQuery(ReadQuery, frozen=True):
     """A page of keys, and the state that it is of."""
 
     prefix: Annotated[str, _PREFIX] | None = None
@@ -101,22 +105,12 @@ class ListQuery(msgspec.Struct, frozen=True):
     end: Annotated[str, _END] | None = None
     limit: Annotated[int, _LIMIT] = LIMIT_DEFAULT
     cursor: Annotated[str, _PAGE_CURSOR] | None = None
-    at: Annotated[int, _AT] | None = None
-    consistency: Annotated[Consistency, _CONSISTENCY] | None = None
-    min_version: Annotated[int, _MIN_VERSION] | None = None
 
 
-class HistoryQuery(msgspec.Struct, frozen=True):
+class HistoryQuery(ReadQuery, frozen=True):
     """The versions of a key up to a state."""
 
-    at: Annotated[int, _AT] | None = None
     limit: Annotated[int, Meta(ge=1, le=1_000, description="Most versions in an answer.")] = 50
-    consistency: Annotated[Consistency, _CONSISTENCY] | None = None
-    min_version: Annotated[int, _MIN_VERSION] | None = None
-
-
-def point_of(query: ReadQuery | ListQuery | HistoryQuery) -> ReadPoint:
-    return ReadPoint(query.at, query.consistency, query.min_version)
 
 
 class ExpiryQuery(msgspec.Struct, frozen=True):

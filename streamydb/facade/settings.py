@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -19,6 +19,14 @@ LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 _ORIGIN: Final = re.compile(r"https?://[^/?#*,\s]+")
 _HOST: Final = re.compile(r"[a-z0-9_.-]+")
 _INCOMPLETE_MARGIN_BYTES: Final = 8_192
+
+
+def _count(default: int, text: str, least: int = 1) -> Any:
+    return Field(default=default, ge=least, description=text)
+
+
+def _seconds(default: float, text: str) -> Any:
+    return Field(default=default, gt=0, description=text)
 
 
 class FacadeSettings(BaseSettings):
@@ -48,84 +56,62 @@ class FacadeSettings(BaseSettings):
         default="off", description="Traces; otlp: to OTEL_EXPORTER_OTLP_ENDPOINT."
     )
 
-    connections_max: int = Field(default=4_000, ge=1, description="Connections at once.")
-    client_connections_max: int = Field(
-        default=1_000, ge=1, description="The same, of one address (a proxy is one as well)."
+    connections_max: int = _count(4_000, "Connections at once.")
+    client_connections_max: int = _count(
+        1_000, "The same, of one address (a proxy is one as well)."
     )
-    idle_s: int = Field(
-        default=75,
-        ge=1,
-        description="Seconds an idle connection is kept; a proxy in front must keep it for less.",
+    idle_s: int = _count(
+        75, "Seconds an idle connection is kept; a proxy in front must keep it for less."
     )
-    requests_max: int = Field(default=4_000, ge=1, description="Requests served at once.")
-    in_flight_max: int = Field(default=1_000, ge=1, description="Transactions waited for.")
-    client_in_flight_max: int = Field(default=500, ge=1, description="The same, of one client.")
-    waiters_max: int = Field(default=1_000, ge=1, description="Reads that wait at once.")
-    streams_max: int = Field(
-        default=200, ge=1, description="Event streams and waits for streams, at once."
+    requests_max: int = _count(4_000, "Requests served at once.")
+    in_flight_max: int = _count(1_000, "Transactions waited for.")
+    client_in_flight_max: int = _count(500, "The same, of one client.")
+    waiters_max: int = _count(1_000, "Reads that wait at once.")
+    streams_max: int = _count(200, "Event streams and waits for streams, at once.")
+    client_streams_max: int = _count(50, "The same, of one client.")
+    catch_ups_max: int = _count(4, "Readers of old changes, and of old streams.")
+    searches_max: int = _count(4, "Searches of old results at once.")
+    client_searches_max: int = _count(2, "The same, of one client.")
+    body_bytes_max: int = _count(TRANSACTION_BYTES_MAX, "Bytes of a request's body.")
+    bodies_bytes_max: int = _count(67_108_864, "Bytes of all bodies held at once.")
+    header_bytes_max: int = _count(16_384, "Bytes of all headers.", 256)
+    target_bytes_max: int = _count(8_192, "Bytes of path and query.", 256)
+    stream_bytes_max: int = _count(16_777_216, "Bytes of changes kept for readers, and of streams.")
+    results_bytes_max: int = _count(16_777_216, "Bytes of results kept for later questions.")
+    pending_max: int = _count(100_000, "Ids whose place in the log is kept.")
+    page_entries_max: int = _count(1_000, "Entries in a page of a list.")
+    answer_bytes_max: int = _count(4_194_304, "Bytes of values in one answer.")
+    compressed_bytes_min: int = _count(
+        65_536, "Bytes from which on an answer is compressed (gzip)."
     )
-    client_streams_max: int = Field(default=50, ge=1, description="The same, of one client.")
-    catch_ups_max: int = Field(
-        default=4, ge=1, description="Readers of old changes, and of old streams."
-    )
-    searches_max: int = Field(default=4, ge=1, description="Searches of old results at once.")
-    client_searches_max: int = Field(default=2, ge=1, description="The same, of one client.")
-    body_bytes_max: int = Field(
-        default=TRANSACTION_BYTES_MAX, ge=1, description="Bytes of a request's body."
-    )
-    bodies_bytes_max: int = Field(
-        default=67_108_864, ge=1, description="Bytes of all bodies held at once."
-    )
-    header_bytes_max: int = Field(default=16_384, ge=256, description="Bytes of all headers.")
-    target_bytes_max: int = Field(default=8_192, ge=256, description="Bytes of path and query.")
-    stream_bytes_max: int = Field(
-        default=16_777_216, ge=1, description="Bytes of changes kept for readers, and of streams."
-    )
-    results_bytes_max: int = Field(
-        default=16_777_216, ge=1, description="Bytes of results kept for later questions."
-    )
-    pending_max: int = Field(
-        default=100_000, ge=1, description="Ids whose place in the log is kept."
-    )
-    page_entries_max: int = Field(default=1_000, ge=1, description="Entries in a page of a list.")
-    answer_bytes_max: int = Field(
-        default=4_194_304, ge=1, description="Bytes of values in one answer."
-    )
-    compressed_bytes_min: int = Field(
-        default=65_536, ge=1, description="Bytes from which on an answer is compressed (gzip)."
-    )
-    read_keys_max: int = Field(default=1_000, ge=1, description="Keys of one POST /v1/read.")
+    read_keys_max: int = _count(1_000, "Keys of one POST /v1/read.")
 
-    queries_max: int = Field(default=4, ge=0, description="SQL queries at once; 0: none at all.")
-    client_queries_max: int = Field(default=2, ge=1, description="The same, of one client.")
-    query_memory_bytes_max: int = Field(
-        default=536_870_912, ge=33_554_432, description="Bytes of memory of a query."
-    )
-    query_threads_max: int = Field(default=2, ge=1, description="Threads of a query.")
-    query_rows_max: int = Field(default=10_000, ge=1, description="Rows of a query's answer.")
+    queries_max: int = _count(4, "SQL queries at once; 0: none at all.", 0)
+    client_queries_max: int = _count(2, "The same, of one client.")
+    query_memory_bytes_max: int = _count(536_870_912, "Bytes of memory of a query.", 33_554_432)
+    query_threads_max: int = _count(2, "Threads of a query.")
+    query_rows_max: int = _count(10_000, "Rows of a query's answer.")
 
-    verdict_timeout_s: float = Field(default=30, gt=0, description="Wait for a verdict.")
+    verdict_timeout_s: float = _seconds(30, "Wait for a verdict.")
     deadline_s: float = Field(
         default=60,
         gt=0,
         le=DEADLINE_AHEAD_MS_MAX / 2_000,
         description="Deadline of a write without one; until then it may be sent again.",
     )
-    append_timeout_s: float = Field(default=10, gt=0, description="Wait for a durable append.")
-    read_timeout_s: float = Field(default=10, gt=0, description="Wait of a read.")
-    head_timeout_s: float = Field(
-        default=10,
-        gt=0,
-        description="Wait for a request's line and headers, and before that for a TLS handshake.",
+    append_timeout_s: float = _seconds(10, "Wait for a durable append.")
+    read_timeout_s: float = _seconds(10, "Wait of a read.")
+    head_timeout_s: float = _seconds(
+        10, "Wait for a request's line and headers, and before that for a TLS handshake."
     )
-    query_timeout_s: float = Field(default=10, gt=0, description="Time of a query.")
-    body_timeout_s: float = Field(default=30, gt=0, description="Wait for a request's body.")
-    send_timeout_s: float = Field(default=30, gt=0, description="Wait for a reader to read.")
-    heartbeat_s: float = Field(default=15, gt=0, description="Pause between heartbeats.")
+    query_timeout_s: float = _seconds(10, "Time of a query.")
+    body_timeout_s: float = _seconds(30, "Wait for a request's body.")
+    send_timeout_s: float = _seconds(30, "Wait for a reader to read.")
+    heartbeat_s: float = _seconds(15, "Pause between heartbeats.")
     tick_s: float = Field(
         default=0.5, ge=0, description="Pause between looks whether a key has ended; 0: none."
     )
-    poll_s: float = Field(default=0.01, gt=0, description="Pause between looks at the read model.")
+    poll_s: float = _seconds(0.01, "Pause between looks at the read model.")
 
     @field_validator("allowed_hosts", "cors_origins")
     @classmethod

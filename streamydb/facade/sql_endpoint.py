@@ -7,17 +7,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from streamydb.client.requests import Consistency
 from streamydb.errors import ID_REUSED, ValueRejected
 from streamydb.facade.answer import Answer, json_answer
-from streamydb.facade.body import decode_fields, request_body
-from streamydb.facade.generations import require_said
 from streamydb.facade.headers import Preference, idempotency_key, preference
 from streamydb.facade.payloads import refuse_code
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import NoQuery
-from streamydb.facade.reads import check_seqs
-from streamydb.facade.request import FacadeRequest
+from streamydb.facade.request import FacadeRequest, StateBody, decode_fields, request_body
 from streamydb.facade.sql_queries import SqlQuery
 from streamydb.facade.sql_statements import SqlTransaction
 from streamydb.facade.transactions import authorise_and_execute
@@ -27,15 +23,12 @@ from streamydb.records import Result, canonical
 _REFUSED = {"constraint-violated", "query-invalid"}  # problems of statements that were executed
 
 
-class _Body(msgspec.Struct, forbid_unknown_fields=True):
+class _Body(StateBody):
     """The body of `POST /v1/query`."""
 
     sql: str
-    params: list[str | int | float | bool | None] = []
+    params: list[str | int | float | bool | None] = msgspec.field(default_factory=list)
     prefix: str = ""
-    at: int | None = None
-    consistency: Consistency | None = None
-    min_version: int | None = None
 
 
 async def post_query(request: FacadeRequest, _: NoQuery) -> Answer:
@@ -46,17 +39,13 @@ async def post_query(request: FacadeRequest, _: NoQuery) -> Answer:
             raw, _decode_query,
             'Send {"sql": "select …"} and, if you like, params, prefix, at, consistency.',
         )  # fmt: skip
-        check_seqs(at=body.at, min_version=body.min_version)
         if len(body.prefix.encode()) > KEY_BYTES_MAX:
             raise ProblemError("invalid-parameter", f"A prefix has at most {KEY_BYTES_MAX} bytes.")
         if not all(map(_fits, body.params)):
             raise ProblemError(
                 "invalid-parameter", "Numbers in `params` are finite and fit 64 bits."
             )
-    require_said(request.generation, services.model.generation, body.min_version)
-    query = SqlQuery(
-        body.sql, tuple(body.params), body.prefix, body.at, body.consistency, body.min_version
-    )
+    query = SqlQuery(body.sql, tuple(body.params), body.prefix, body.point(request))
     return json_answer(await services.queries.run(query, request.client, request.client_name))
 
 
@@ -67,14 +56,11 @@ class _Statement(msgspec.Struct, forbid_unknown_fields=True):
     params: list[Any] | dict[str, Any] = []
 
 
-class _Statements(msgspec.Struct, forbid_unknown_fields=True):
+class _Statements(StateBody):
     """The body of `POST /v1/sql`."""
 
     statements: Annotated[list[_Statement], msgspec.Meta(min_length=1)]
     tables: str = "main"
-    at: int | None = None
-    consistency: Consistency | None = None
-    min_version: int | None = None
 
 
 async def post_sql(request: FacadeRequest, _: NoQuery) -> Answer:
@@ -87,17 +73,13 @@ async def post_sql(request: FacadeRequest, _: NoQuery) -> Answer:
             'Send {"statements": [{"sql": "select …", "params": []}]} and, if you like, tables, '
             "at, consistency.",
         )  # fmt: skip
-        check_seqs(at=body.at, min_version=body.min_version)
         if not all(map(_storable, (each.params for each in body.statements))):
             raise ProblemError(
                 "invalid-parameter", "Numbers in `params` are finite and fit 64 bits."
             )
-    require_said(request.generation, services.model.generation, body.min_version)
-    key, sent = idempotency_key(headers), False
-    wanted = SqlTransaction(
-        body.tables, tuple((each.sql, each.params) for each in body.statements),
-        key, body.at, body.consistency, body.min_version,
-    )  # fmt: skip
+    point, key, sent = body.point(request), idempotency_key(headers), False
+    statements = tuple((each.sql, each.params) for each in body.statements)
+    wanted = SqlTransaction(body.tables, statements, key, point)
 
     async def commit(txn_id: str, payload: bytes) -> Result:
         nonlocal sent

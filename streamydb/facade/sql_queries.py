@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from streamydb.client.requests import Consistency
 from streamydb.errors import install
 from streamydb.facade.auth import Caller
 from streamydb.facade.bounds import Limiter
@@ -33,11 +32,9 @@ class SqlQuery:
     """
 
     sql: str
-    params: tuple[Any, ...] = ()
-    prefix: str = ""
-    at: int | None = None
-    consistency: Consistency | None = None
-    min_version: int | None = None
+    params: tuple[Any, ...]
+    prefix: str
+    point: ReadPoint
     wait_s: float = math.inf
 
 
@@ -109,8 +106,7 @@ class QueryRunner:
         from streamydb.sql.worker import Job
 
         settings = self._settings
-        point = ReadPoint(query.at, query.consistency, query.min_version)
-        with await self._reader.snapshot(point, query.wait_s) as snapshot:
+        with await self._reader.snapshot(query.point, query.wait_s) as snapshot:
             stored = self._model if isinstance(self._model, ReadModel) else None
             rows = [] if stored else await in_thread(_rows, snapshot, prefixes)
             return Job(
@@ -119,7 +115,7 @@ class QueryRunner:
                 prefixes=prefixes,
                 folder=None if stored is None else str(stored.folder),
                 database="" if stored is None else stored.database,
-                at=query.at if stored else snapshot.seq,
+                at=query.point.at if stored else snapshot.seq,
                 rows=rows,
                 memory_bytes=settings.query_memory_bytes_max,
                 threads=settings.query_threads_max,

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from streamydb.client.requests import Consistency
 from streamydb.client.session import new_id
 from streamydb.errors import CHECK_FAILED
 from streamydb.facade.auth import Caller
@@ -47,10 +46,8 @@ class SqlTransaction:
 
     tables: str
     statements: tuple[tuple[str, Any], ...]
-    txn_id: str | None = None
-    at: int | None = None
-    consistency: Consistency | None = None
-    min_version: int | None = None
+    txn_id: str | None
+    point: ReadPoint
     wait_s: float = math.inf
 
 
@@ -133,7 +130,7 @@ class StatementRunner:
                 seq, outcome, checks = await self._executed(pool, wanted, asker)
             if not outcome["writes"]:
                 return _body(seq, None, outcome)
-            if wanted.at is not None:
+            if wanted.point.at is not None:
                 detail = "`at` shows the past: leave it out to write."
                 raise ProblemError("invalid-parameter", detail, parameters=["at"])
             client.must_write(keys)
@@ -141,14 +138,14 @@ class StatementRunner:
             if result.status == "committed":
                 return _body(result.seq, result.id or txn_id, outcome)  # of the last attempt
             if result.code != CHECK_FAILED:
-                raise _aborted(result)
+                raise _aborted(result, "The transaction was aborted; nothing was written.")
             if wanted.txn_id is not None or time.monotonic() > until:
                 break
             await asyncio.sleep(min(_BACKOFF_S * 2**number, until - time.monotonic()))
         detail = (
             "Others have written what was read; nothing was written. Send it again, with a new id."
         )
-        raise ProblemError("aborted", detail, code=result.code, id=result.id, seq=result.seq)
+        raise _aborted(result, detail)
 
     async def stop(self) -> None:
         pool, self._pool = self._pool, None
@@ -182,8 +179,7 @@ class StatementRunner:
             "rows_max": settings.query_rows_max,
             "bytes_max": settings.answer_bytes_max,
         }
-        point = ReadPoint(wanted.at, wanted.consistency, wanted.min_version)
-        with await self._reader.snapshot(point, wanted.wait_s) as snapshot:
+        with await self._reader.snapshot(wanted.point, wanted.wait_s) as snapshot:
             seen = _AttemptReads(snapshot, settings.query_memory_bytes_max)
             try:
                 outcome = await pool.run(asker, job, seen.answer, settings.query_timeout_s)
@@ -224,8 +220,7 @@ def _refused(outcome: dict[str, Any]) -> ProblemError:
     return ProblemError("query-invalid", detail, reason=kind, **members)
 
 
-def _aborted(result: Result) -> ProblemError:
-    detail = "The transaction was aborted; nothing was written."
+def _aborted(result: Result, detail: str) -> ProblemError:
     return ProblemError("aborted", detail, code=result.code, id=result.id, seq=result.seq)
 
 

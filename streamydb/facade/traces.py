@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from streamydb.errors import ConfigurationError, install
 from streamydb.facade.asgi import Scope
@@ -21,29 +21,23 @@ if TYPE_CHECKING:
 _NAME: Final = "streamydb.facade"
 
 
-class Traces(Protocol):
-    """The tracer of the facade."""
+class Traces:
+    """The tracer of the facade; this one makes no traces."""
 
     def span(self, name: str, **attributes: str | int) -> AbstractContextManager[Any]:
         """Return a span of the request that is being served, to be entered."""
-
-    def headers(self) -> Mapping[str, bytes] | None:
-        """Return what a record carries so that the trace goes on; None without a trace."""
-
-
-class _Off:
-    def span(self, name: str, **attributes: str | int) -> AbstractContextManager[Any]:
         del name, attributes
         return nullcontext()
 
-    def headers(self) -> None:
-        return
+    def headers(self) -> Mapping[str, bytes] | None:
+        """Return what a record carries so that the trace goes on; None without a trace."""
+        return None
 
 
-OFF: Final[Traces] = _Off()  # no traces
+OFF: Final = Traces()
 
 
-class OpenTelemetry:
+class OpenTelemetry(Traces):
     """Spans of OpenTelemetry, which `provider` makes and exports."""
 
     def __init__(self, provider: TracerProvider) -> None:

@@ -11,7 +11,6 @@ from msgspec import UNSET
 from streamydb.errors import UNTIMELY
 from streamydb.facade.answer import Answer, json_answer
 from streamydb.facade.auth import ANYBODY, Caller
-from streamydb.facade.body import request_body
 from streamydb.facade.explanation.core import visible_history
 from streamydb.facade.headers import Preference, deadline_ms, idempotency_key, preference
 from streamydb.facade.payloads import (
@@ -24,7 +23,7 @@ from streamydb.facade.payloads import (
 from streamydb.facade.ports import LogPosition
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import NoQuery, VerdictQuery
-from streamydb.facade.request import FacadeRequest
+from streamydb.facade.request import FacadeRequest, request_body
 from streamydb.facade.services import Services
 from streamydb.facade.writes import PendingWrite, TransactionWriter, location, verdict_body
 from streamydb.limits import INTEGER_MAX, LOCK_ATTEMPTS_MAX
@@ -70,7 +69,7 @@ async def verdict_of(request: FacadeRequest, record: str | None) -> Result | Ans
         raise ProblemError("transaction-unknown", "The path has no id.")
     wait = preference(request.headers)
     outcome = await request.services.writer.ask(
-        txn_id, _position_in(record), wait, request.client_name
+        txn_id, position_in(record), wait, request.client_name
     )
     return _ask_later(outcome, wait) if isinstance(outcome, PendingWrite) else outcome
 
@@ -184,7 +183,8 @@ def _ask_later(pending: PendingWrite, wait: Preference) -> Answer:
     return json_answer(pending.body(), 202, {**pending.headers(), **wait.applied()})
 
 
-def _position_in(record: str | None) -> LogPosition | None:
+def position_in(record: str | None) -> LogPosition | None:
+    """Return the place in the log that a text names. Raises ProblemError: invalid-parameter."""
     if record is None:
         return None
     partition, _, offset = record.partition(":")

@@ -30,6 +30,8 @@ from streamydb.settings import Settings
 
 _HANDED_MAX: Final = 4  # batches that wait until the event loop takes them
 _ROOM_S: Final = 0.25
+_STEPS_MIN: Final = 4
+"""Of a turn: a millisecond of requests. With fewer the event loop turns more than it works."""
 
 
 _Rows = TypeVar("_Rows")
@@ -135,8 +137,8 @@ class _StepBudget:
     """
 
     def __init__(self) -> None:
-        """Nothing is known, so the first turn is one step."""
-        self._count = 1
+        """Nothing is known, so the first turn has few steps."""
+        self._count = _STEPS_MIN
         self._begun = self._marked = self._ended = 0.0
 
     def begin(self) -> int:
@@ -144,7 +146,7 @@ class _StepBudget:
         if self._ended:
             spent = self._ended - self._begun + now - self._marked
             others = self._marked - self._ended
-            self._count = max(1, int(others * self._count / max(spent, 1e-9)))
+            self._count = max(_STEPS_MIN, int(others * self._count / max(spent, 1e-9)))
         self._begun = now
         return self._count
 

@@ -66,10 +66,8 @@ def file_lock(path: Path, waits: Callable[[], None] = lambda: None) -> Iterator[
 @contextmanager
 def lock_at_once(path: Path, taken: StreamyError) -> Iterator[HeldLock]:
     """Hold an exclusive lock on `path` (created when missing), without waiting for it.
-
-    Raises:
-        StreamyError: ``taken``: somebody else holds it.
-        ConfigurationError: its file system has no locks.
+    Raises StreamyError: ``taken``: somebody else holds it; ConfigurationError: its file system has
+    no locks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as handle:

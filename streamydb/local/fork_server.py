@@ -132,9 +132,7 @@ class ForkServer:
 
 def _asked_for(program: bytes, requests: IO[bytes], answers: IO[bytes]) -> int:
     """Ask for a fork and let it run; return its process id.
-
-    Raises:
-        ValueError, OSError: there is none, or none any more.
+    Raises ValueError, OSError: there is none, or none any more.
     """
     pid = None
     try:

@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -36,6 +37,15 @@ OUTPUT: Final = "STREAMYDB_OUTPUT"
 
 _STANDARD_OUTPUT: Final = 1
 _SHORTEN_S: Final = 60.0
+
+
+def module_command(module: str, **options: object) -> list[str]:
+    """Return the command that runs a module of ours with these options; None: it is left out."""
+    words = [sys.executable, "-m", module]
+    for name, value in options.items():
+        if value is not None:
+            words += ["--" + name.replace("_", "-"), str(value)]
+    return words
 
 
 def rotate(log: Path, first: int = 0) -> None:
@@ -233,9 +243,7 @@ class LocalProcess:
 
     def wait(self, timeout_s: float | None = None) -> int:
         """Wait until it has ended; return its exit code.
-
-        Raises:
-            subprocess.TimeoutExpired: the time is up.
+        Raises subprocess.TimeoutExpired: the time is up.
         """
         return self._popen.wait(timeout_s)
 

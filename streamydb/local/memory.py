@@ -74,10 +74,7 @@ def memory_of(home: Path, folder: Path) -> list[PartMemory]:
 def memory_bytes(proc: Path = Path("/proc/self"), groups: Path = Path("/sys/fs/cgroup")) -> int:
     """Return how much memory this process may use: the machine's, or what its control groups
     (cgroups of either version) have left of it, as in a container.
-
-    Args:
-        proc: tells the groups of the process.
-        groups: where the system shows them.
+    ``proc``: tells the groups of the process. ``groups``: where the system shows them.
     """
     import psutil
 

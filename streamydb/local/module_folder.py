@@ -89,10 +89,7 @@ def file_name(module: str, digest: str) -> str:
 
 def load_file(path: Path) -> tuple[Module, bytes]:
     """Check and compile a file; its module, named after the file, and its bytes.
-
-    Raises:
-        ConfigurationError: it cannot be read, has no module's name, or says what it must not.
-
+    Raises ConfigurationError: it cannot be read, has no module's name, or says what it must not.
     """
     name = path.name.partition(".")[0]
     if path.suffix != ".py" or not (name.isidentifier() and name.isascii()):
@@ -111,10 +108,7 @@ def load_file(path: Path) -> tuple[Module, bytes]:
 
 def publish(path: Path, folder: Path) -> Module:
     """Check a file and put it into a folder under its name and hash; nothing if it is there.
-
-    Raises:
-        ConfigurationError: as `load_file`, or the folder cannot be written.
-
+    Raises ConfigurationError: as `load_file`, or the folder cannot be written.
     """
     module, text = load_file(path)
     target = folder / file_name(module.name, module.hash)
@@ -129,9 +123,9 @@ def publish(path: Path, folder: Path) -> Module:
 
 def published(folder: Path) -> list[Published]:
     """The versions in a folder, by module and hash."""
-    found = []
+    versions = []
     for path in folder.glob("*.py"):
         parts = path.name.split(".")
         if len(parts) == 3 and len(parts[1]) == 64:
-            found.append(Published(parts[0], "sha256:" + parts[1], path))
-    return sorted(found)
+            versions.append(Published(parts[0], "sha256:" + parts[1], path))
+    return sorted(versions)

@@ -87,10 +87,8 @@ def start(
     ``folder``: where `run/` and `logs/` are kept; created if absent. ``name``: the role of the
     process (`pipeline`, `sequencer`); one process a role and folder. ``environment``: variables to
     add to (or replace in) the caller's. ``forks``: forks it, if it can.
-
-    Raises:
-        ProcessError: a process of this name runs already, or the program cannot be started.
-        OSError: its log or its record cannot be written; then it does not run.
+    Raises ProcessError: a process of this name runs already, or the program cannot be started;
+    OSError: its log or its record cannot be written; then it does not run.
     """
     with _locked(folder, name):
         running = find(folder, name)
@@ -112,10 +110,7 @@ def _forked(
     folder: Path, name: str, command: Sequence[str], variables: Mapping[str, str], forks: ForkServer
 ) -> ProcessRecord:
     """Have a process forked.
-
-    Raises:
-        ForkError: it cannot be.
-        OSError: its record cannot be written; then it does not run.
+    Raises ForkError: it cannot be; OSError: its record cannot be written; then it does not run.
     """
     pid, birth = forks.start(command, variables, log_path(folder, name)), None
     try:

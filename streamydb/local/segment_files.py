@@ -111,32 +111,26 @@ class Segments:
 
     def open_all(self) -> None:
         """Open each segment, so that none can be lost any more.
-
-        Raises:
-            SegmentLostError: one is not there.
+        Raises SegmentLostError: one is not there.
         """
         for number in range(len(self.listed)):
             self._mapped(number)
 
-    def filled(self, keys: Sequence[bytes], found: list[Any]) -> list[Any]:
-        """Return what LMDB has ``found`` of keys, and what the segments have of the others.
-
-        Raises:
-            SegmentLostError: see `open_all`.
+    def filled(self, keys: Sequence[bytes], recent: list[Any]) -> list[Any]:
+        """Return what LMDB has ``recent`` of keys, and what the segments have of the others.
+        Raises SegmentLostError: see `open_all`.
         """
         if not self.listed:
-            return found
-        missing = [row for row, item in enumerate(found) if item is None]
-        out = [item or None for item in found]
+            return recent
+        missing = [row for row, item in enumerate(recent) if item is None]
+        out = [item or None for item in recent]
         for row, item in zip(missing, self.find([keys[row] for row in missing]), strict=True):
             out[row] = item
         return out
 
     def find(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the items of keys, None where absent; fast if the keys are nearly in order.
-
-        Raises:
-            SegmentLostError: see `open_all`.
+        Raises SegmentLostError: see `open_all`.
         """
         out: list[bytes | None] = [None] * len(keys)
         if not keys or not self.listed:
@@ -157,9 +151,7 @@ class Segments:
 
     def over(self, newer: Iterable[Pair], start: bytes) -> Iterator[Pair]:
         """Yield keys from ``start`` on with their items, in order; ``newer``: those in LMDB.
-
-        Raises:
-            SegmentLostError: see `open_all`.
+        Raises SegmentLostError: see `open_all`.
         """
         if not self.listed:
             yield from newer
@@ -188,11 +180,7 @@ class Segments:
         return number, later[0].first if later else None
 
     def entries(self, number: int) -> Entries:
-        """Return all that a segment has.
-
-        Raises:
-            SegmentLostError: see `open_all`.
-        """
+        """Return all that a segment has. Raises SegmentLostError: see `open_all`."""
         mapped, pages = self._mapped(number), self.listed[number].pages
         mapped.file.madvise(mmap.MADV_WILLNEED, 0, pages * PAGE_BYTES)
         return unpacked(mapped.data, 0, pages)
@@ -214,14 +202,14 @@ class Segments:
 
     def _mapped(self, number: int) -> _Mapped:
         segment = self.listed[number]
-        found = self.open.get(segment.name)
-        if found is None:
+        mapped = self.open.get(segment.name)
+        if mapped is None:
             try:
-                found = _map(self._folder / segment.name, segment)
+                mapped = _map(self._folder / segment.name, segment)
             except (FileNotFoundError, ValueError) as error:
                 raise SegmentLostError(segment.name, self.raw) from error
-            self.open[segment.name] = found
-        return found
+            self.open[segment.name] = mapped
+        return mapped
 
 
 _OPEN: dict[Path, Segments] = {}
@@ -248,10 +236,7 @@ def remove(folder: Path) -> None:
 
 def _map(path: Path, segment: Segment) -> _Mapped:
     """Map a segment's file, for reads here and there.
-
-    Raises:
-        FileNotFoundError: it is not there.
-        ValueError: it is shorter.
+    Raises FileNotFoundError: it is not there; ValueError: it is shorter.
     """
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), segment.size, access=mmap.ACCESS_READ)
@@ -298,11 +283,11 @@ def _resident() -> Any:
     if mmap.PAGESIZE != PAGE_BYTES:
         return None
     try:
-        found = ctypes.CDLL(None).mincore
+        mincore = ctypes.CDLL(None).mincore
     except (AttributeError, OSError):
         return None
-    found.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
-    return found
+    mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    return mincore
 
 
 class _Following(NamedTuple):
@@ -345,9 +330,7 @@ class Settling:
     def run(self, after: bytes, pages_max: int, entries_max: int) -> bytes:
         """Settle until LMDB has ``pages_max`` pages of small values, or about ``entries_max``
         entries have been looked at; return the key to go on at, ``after`` of the next time.
-
-        Raises:
-            SegmentLostError: see `Segments.open_all`.
+        Raises SegmentLostError: see `Segments.open_all`.
         """
         rounds = 0
         while entries_max > 0 and rounds < _ROUNDS_MAX:

@@ -160,8 +160,8 @@ class LmdbValues:
         """
 
         def sizes(txn: lmdb.Transaction, segments: Segments) -> list[int]:
-            found = segments.filled(keys, list(map(txn.get, keys)))
-            return [-1 if value is None else size_of(value) for value in found]
+            items = segments.filled(keys, list(map(txn.get, keys)))
+            return [-1 if value is None else size_of(value) for value in items]
 
         return self._read(at, sizes, buffers=True)
 
@@ -308,8 +308,8 @@ class LmdbValues:
 
     def _forget_ends(self, txn: lmdb.Transaction, segments: Segments, keys: list[bytes]) -> None:
         """Take the names of keys that are written out of the index."""
-        found = segments.filled(keys, list(map(txn.get, keys)))
-        for key, item in zip(keys, found, strict=True):
+        items = segments.filled(keys, list(map(txn.get, keys)))
+        for key, item in zip(keys, items, strict=True):
             if item is not None and ends_at(item) is not None:
                 txn.delete(end_name(key, item), db=self._ends)
 
@@ -333,9 +333,7 @@ class LmdbSnapshot:
 
     def __init__(self, folder: Path) -> None:
         """Open the file in ``folder``, which is there.
-
-        Raises:
-            SegmentLostError: a segment is not there (any more).
+        Raises SegmentLostError: a segment is not there (any more).
         """
         env, self._values, self._about, self._ends = _environment(folder)
         self._txn = env.begin(self._values)

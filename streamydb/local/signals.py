@@ -34,11 +34,11 @@ class StopSignals:
 
     Outside the main thread no signal can be caught: then it does nothing.
 
-    ``told``: is called with the number of signals that have come; it may take locks.
+    ``notice``: is called with the number of signals that have come; it may take locks.
     """
 
-    def __init__(self, told: Callable[[int], None]) -> None:
-        self._told = told
+    def __init__(self, notice: Callable[[int], None]) -> None:
+        self._notice = notice
         self._count = 0
         self._before: dict[int, Any] = {}
         self._wakeup_before = -1
@@ -84,7 +84,7 @@ class StopSignals:
                     _leave_terminal()
                 if number in self._before and not (number == signal.SIGHUP and self._count):
                     self._count += 1
-                    self._told(self._count)
+                    self._notice(self._count)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ Pure: no LMDB, no Kafka, no clock. Why it is right:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ from streamydb.read_model.recognise import UNRECOGNISED, recognised
 from streamydb.read_model.rows import Ints, pack_row
 from streamydb.records import Resolved as ResolvedRecord
 from streamydb.records import is_strange_change
-from streamydb.records.formats import FORMAT, UNREADABLE, not_read
+from streamydb.records.formats import FORMAT, UNREADABLE, record_decoder
 
 __all__ = [
     "PartitionProgress",
@@ -135,7 +135,7 @@ class _ChangeFields(msgspec.Struct, gc=False):
 
 _NULL: Final = b"null"
 _decode_change = msgspec.json.Decoder(_ChangeFields).decode
-_decode_resolved = msgspec.json.Decoder(ResolvedRecord).decode
+_decode_resolved: Callable[[bytes], ResolvedRecord] = record_decoder(ResolvedRecord, "resolved")
 
 
 def plan(
@@ -254,10 +254,7 @@ def single_change(key: bytes, value: bytes, database: str) -> bytes:
 
 
 def _resolve(batch: StoreBatch, part: PartitionProgress, value: bytes) -> None:
-    try:
-        resolved = _decode_resolved(value)
-    except UNREADABLE as fault:
-        raise not_read(value, "resolved", fault) from fault
+    resolved = _decode_resolved(value)
     if resolved.resolved < 0 or resolved.ts_ms < 0:
         raise RecordError("its seq or timestamp is negative")
     offsets = {int(q): offset for q, offset in resolved.offsets.items()}

@@ -21,12 +21,14 @@ from streamydb.records.result import Result
 _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
+def with_fields(payload: bytes, **fields: object) -> bytes:
+    """Return the payload of a transaction with other values of some fields."""
+    return msgspec.json.encode({**_decode(payload), **fields})
+
+
 def following(txn_id: str, result: Result) -> str | None:
     """The id of the attempt after the one with this verdict; None if it is final.
-
-    Args:
-        txn_id: the id of the attempt.
-        result: its verdict.
+    ``txn_id``: the id of the attempt. ``result``: its verdict.
     """
     return id_after(txn_id) if _missing(result) else None
 
@@ -53,8 +55,7 @@ def relocked(txn_id: str, payload: bytes, result: Result) -> tuple[str, bytes] |
         return None
     if UNIQUE_PREFIX in missing:  # hidden from this client: the facade goes on by itself
         return txn_id, payload
-    fields = _decode(payload)
-    known = msgspec.json.decode(fields.get("locks", msgspec.Raw(b"[]")))
+    known = msgspec.json.decode(_decode(payload).get("locks", msgspec.Raw(b"[]")))
     keys = {
         lock
         for lock in (*known, *missing)
@@ -63,9 +64,7 @@ def relocked(txn_id: str, payload: bytes, result: Result) -> tuple[str, bytes] |
     ranges = [lock for lock in known if not isinstance(lock, str)]
     ranges += [{"range": {"prefix": lock}} for lock in sorted(set(missing) - keys)]
     named = id_after(txn_id)
-    fields["id"] = msgspec.Raw(msgspec.json.encode(named))
-    fields["locks"] = msgspec.Raw(msgspec.json.encode([*sorted(keys), *ranges]))
-    return named, msgspec.json.encode(fields)
+    return named, with_fields(payload, id=named, locks=[*sorted(keys), *ranges])
 
 
 def _missing(result: Result) -> list[str]:

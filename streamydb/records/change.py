@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from streamydb.records.formats import UNREADABLE, later_format, not_read
+from streamydb.records.formats import decoded, later_format, record_decoder
 
 CONNECTOR = "streamydb"
 
@@ -91,25 +91,18 @@ class _AnyChange(msgspec.Struct, gc=False):
 
 encode_change: Final[Callable[[Change], bytes]] = msgspec.json.Encoder().encode
 encode_resolved: Final[Callable[[Resolved], bytes]] = msgspec.json.Encoder().encode
-_decode_change = msgspec.json.Decoder(Change).decode
-_decode_resolved = msgspec.json.Decoder(Resolved).decode
+_decode_change: Final[Callable[[bytes], Change]] = record_decoder(Change, "change")
+_decode_resolved: Final[Callable[[bytes], Resolved]] = record_decoder(Resolved, "change")
 _decode_any = msgspec.json.Decoder(_AnyChange).decode
 
 
 def decode_change(value: bytes) -> Change | Resolved:
-    """The change or resolved record in a record value.
-
-    A tombstone has no value: look for None before.
-
-    Raises:
-        RecordError: the bytes are neither.
+    """The change or resolved record in a record value. A tombstone has no value: look for None
+    before. Raises RecordError: the bytes are neither.
     """
-    try:
-        if value.startswith(b'{"resolved"'):
-            return _decode_resolved(value)
-        return _decode_change(value)
-    except UNREADABLE as fault:
-        raise not_read(value, "change", fault) from fault
+    if value.startswith(b'{"resolved"'):
+        return _decode_resolved(value)
+    return _decode_change(value)
 
 
 def is_strange_change(value: bytes) -> bool:
@@ -119,9 +112,8 @@ def is_strange_change(value: bytes) -> bool:
     """
     if later_format(value) is not None:
         return False
-    try:
-        record = _decode_any(value)
-    except UNREADABLE:
+    record = decoded(_decode_any, value)
+    if record is None:
         return True
     ours = record.source is not UNSET and record.source.connector == CONNECTOR
     return record.resolved is UNSET and not ours

@@ -7,7 +7,6 @@ text, of Debezium's type for it: a sink makes a column of JSON of it.
 
 from __future__ import annotations
 
-import json
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -94,11 +93,13 @@ def value_schema() -> Schema:
     }  # fmt: skip
 
 
-def _head(schema: Schema) -> bytes:
-    return b'{"schema":%b,"payload":' % json.dumps(schema, separators=(",", ":")).encode()
-
-
 _encode = msgspec.json.Encoder().encode
+
+
+def _head(schema: Schema) -> bytes:
+    return b'{"schema":%b,"payload":' % _encode(schema)
+
+
 _KEY_HEAD: Final = _head(key_schema()) + b'{"key":'
 _VALUE_HEAD: Final = _head(value_schema())
 _NULL: Final = b"null"

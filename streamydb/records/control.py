@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 import msgspec
 
 from streamydb.errors import RecordError
-from streamydb.records.formats import FORMAT, UNREADABLE, not_read
+from streamydb.records.formats import FORMAT, record_decoder
 from streamydb.records.gears import GearStatus
 
 
@@ -81,7 +82,7 @@ class Audited(_Message, frozen=True, kw_only=True, tag="audited"):
 
 Message: TypeAlias = LeaderClaim | Beat | Following | Handover | Audited
 
-_decoder = msgspec.json.Decoder(Message)
+_decode: Final[Callable[[bytes], Message]] = record_decoder(Message, "control")
 
 _GEAR: Final = "+"
 """Stands in the incarnation of a real-time gear, behind that of its pipeline."""
@@ -109,10 +110,7 @@ def decode_message(value: bytes | None) -> Message:
     """The message in a record's value.
     Raises RecordError: it is none; a newer release may know more kinds.
     """
-    try:
-        message: Message = _decoder.decode(value or b"")
-    except UNREADABLE as error:
-        raise not_read(value or b"", "control", error) from error
+    message = _decode(value or b"")
     if message.format != FORMAT:
         what = f"this control record has format {message.format}, this release reads {FORMAT}"
         raise RecordError(f"{what}: upgrade this pipeline (docs/upgrading.md)")

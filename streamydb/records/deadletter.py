@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX
-from streamydb.records.formats import UNREADABLE, not_read
+from streamydb.records.formats import record_decoder
 from streamydb.records.result import Source
 
 
@@ -35,7 +35,8 @@ class DeadLetter(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 encode_dead_letter: Final[Callable[[DeadLetter], bytes]] = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(DeadLetter).decode
+decode_dead_letter: Final[Callable[[bytes], DeadLetter]] = record_decoder(DeadLetter, "dead-letter")
+"""Return the dead letter in a record value. Raises RecordError: the bytes are not a dead letter."""
 
 
 def dead_letter(
@@ -63,11 +64,3 @@ def dead_letter(
 
 def dead_letter_key(source: Source) -> bytes:
     return b"%d/%d" % (source.partition, source.offset)
-
-
-def decode_dead_letter(value: bytes) -> DeadLetter:
-    """The dead letter in a record value. Raises RecordError: the bytes are not a dead letter."""
-    try:
-        return _decode(value)
-    except UNREADABLE as fault:
-        raise not_read(value, "dead-letter", fault) from fault

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from streamydb.errors import RecordError
-from streamydb.records.formats import UNREADABLE
+from streamydb.records.formats import UNREADABLE, decoded
 from streamydb.records.names import NAME
+
+_T = TypeVar("_T")
 
 STREAMS_SCOPE: Final = "$streams/"
 """What stands before a stream's name in the scopes of a token. No key begins so."""
@@ -47,28 +50,25 @@ _decode_place = msgspec.json.Decoder(_EmissionPlace).decode
 
 def decode_emitted(value: bytes | None) -> Emitted:
     """The record of a stream in a value. Raises RecordError: it is none."""
-    try:
-        return _decode(value or b"")
-    except UNREADABLE as fault:
-        raise RecordError(f"Not a record of a stream ({fault}); is this the topic?") from fault
+    return _read(_decode, value)
 
 
 def place_of(value: bytes | None) -> tuple[int, int]:
     """(seq, index) of the record of a stream; raises as `decode_emitted`."""
+    place = _read(_decode_place, value)
+    return place.seq, place.index
+
+
+def _read(decode: Callable[[bytes], _T], value: bytes | None) -> _T:
     try:
-        record = _decode_place(value or b"")
+        return decode(value or b"")
     except UNREADABLE as fault:
         raise RecordError(f"Not a record of a stream ({fault}); is this the topic?") from fault
-    return record.seq, record.index
 
 
 def is_strange_emission(value: bytes | None) -> bool:
     """Return True if a record tells no place, so something else has written it."""
-    try:
-        place_of(value)
-    except RecordError:
-        return True
-    return False
+    return decoded(_decode_place, value or b"") is None
 
 
 def is_stream(name: str) -> bool:

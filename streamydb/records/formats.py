@@ -6,11 +6,14 @@ names a later format.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from streamydb.errors import RecordError
+
+_T = TypeVar("_T")
 
 FORMAT: Final = 1
 """Version of all records on the wire; a record of a later one has the field ``format``."""
@@ -19,6 +22,29 @@ UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What msgspec raises on bytes that are no such record: text that is no UTF-8, and nesting that is
 too deep, have errors of Python's own.
 """
+
+
+def decoded(decode: Callable[[bytes], _T], data: bytes) -> _T | None:
+    """Return what a decoder makes of some bytes; None: they are no such record."""
+    try:
+        return decode(data)
+    except UNREADABLE:
+        return None
+
+
+def record_decoder(kind: Any, what: str) -> Callable[[bytes], Any]:
+    """Return a function that decodes the records of a kind.
+    It raises RecordError: the bytes are no such record; ``what`` they are not.
+    """
+    decode = msgspec.json.Decoder(kind).decode
+
+    def decode_record(value: bytes) -> Any:
+        try:
+            return decode(value)
+        except UNREADABLE as fault:
+            raise not_read(value, what, fault) from fault
+
+    return decode_record
 
 
 class _Formatted(msgspec.Struct):
@@ -30,11 +56,8 @@ _decode = msgspec.json.Decoder(_Formatted).decode
 
 def later_format(value: bytes) -> int | None:
     """The format of a JSON object, if it is another one than ours."""
-    try:
-        number = _decode(value).format
-    except UNREADABLE:
-        return None
-    return None if number == FORMAT else number
+    record = decoded(_decode, value)
+    return None if record is None or record.format == FORMAT else record.format
 
 
 def not_read(value: bytes, what: str, fault: Exception) -> RecordError:

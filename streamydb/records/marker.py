@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import msgspec
 
 from streamydb.limits import MARKER_NUMBER_MAX, PARTITIONS_MAX, TRANSACTION_BYTES_MAX
-from streamydb.records.formats import UNREADABLE
+from streamydb.records.formats import decoded
 
 
 class Marker(msgspec.Struct, gc=False, frozen=True, forbid_unknown_fields=True):
@@ -32,7 +32,4 @@ def decode_marker(raw: bytes | None) -> Marker | None:
         return None
     if b"marker" not in raw and b"\\" not in raw:
         return None
-    try:
-        return _decode(raw)
-    except UNREADABLE:
-        return None
+    return decoded(_decode, raw)

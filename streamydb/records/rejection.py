@@ -31,6 +31,7 @@ from streamydb.records.names import (
     UNIQUE_PREFIX,
     WINDOWS_PREFIX,
 )
+from streamydb.records.ranges import end_of_prefix
 from streamydb.records.values import canonical, deeper_than, is_number, outermost_field
 
 if TYPE_CHECKING:
@@ -126,13 +127,10 @@ def _check(record: Any) -> None:
 
 
 def _bounds(named_range: dict[str, str]) -> tuple[bytes, bytes]:
-    first = (named_range["prefix"] if "prefix" in named_range else named_range["start"]).encode()
-    last = (
-        first[:-1] + bytes([first[-1] + 1])
-        if "prefix" in named_range
-        else named_range["end"].encode()
-    )
-    return first, last
+    if "prefix" in named_range:
+        first = named_range["prefix"].encode()
+        return first, end_of_prefix(first)
+    return named_range["start"].encode(), named_range["end"].encode()
 
 
 def _id_fits(record: dict[str, Any]) -> bool:

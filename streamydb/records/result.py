@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from streamydb.records.formats import UNREADABLE, later_format, not_read
+from streamydb.records.formats import decoded, later_format, record_decoder
 from streamydb.records.ranges import Range
 
 Status: TypeAlias = Literal["committed", "aborted", "rejected"]
@@ -101,16 +101,10 @@ class _AnyResult(msgspec.Struct, gc=False):
 
 
 encode_result: Final[Callable[[Result], bytes]] = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Result).decode
+decode_result: Final[Callable[[bytes], Result]] = record_decoder(Result, "result")
+"""Return the result in a record value. Raises RecordError: the bytes are not a result record."""
+
 _decode_any = msgspec.json.Decoder(_AnyResult).decode
-
-
-def decode_result(value: bytes) -> Result:
-    """The result in a record value. Raises RecordError: the bytes are not a result record."""
-    try:
-        return _decode(value)
-    except UNREADABLE as fault:
-        raise not_read(value, "result", fault) from fault
 
 
 def is_strange_result(value: bytes) -> bool:
@@ -123,10 +117,8 @@ def is_strange_result(value: bytes) -> bool:
 
 def seq_in(value: bytes) -> int | None:
     """The seq of a result of any release; None: something else has written the record."""
-    try:
-        return _decode_any(value).seq
-    except UNREADABLE:
-        return None
+    record = decoded(_decode_any, value)
+    return None if record is None else record.seq
 
 
 Position = tuple[int, int, int, int]

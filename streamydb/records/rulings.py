@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from streamydb.errors import InvariantViolation, ModuleMissing, RecordError, StreamyError
 from streamydb.records.begins import EVERYWHERE, Begins
-from streamydb.records.formats import FORMAT, UNREADABLE, later_format, not_read
+from streamydb.records.formats import FORMAT, decoded, later_format, record_decoder
 
 LogPosition = tuple[int, int]
 """A record of the log: partition and offset."""
@@ -124,15 +124,11 @@ class ReadBefore(InvariantViolation):
 
 def require_ruled(faults: list[Fault], *, executed: bool = False) -> None:
     """Stop if there are faults without a ruling.
-
-    Args:
-        faults: what our own code failed on, rulings not counted.
-        executed: another pipeline, or an earlier life of this one, has executed these
-            transactions, so the verdicts are known and are not ours to give.
-
-    Raises:
-        UnruledFaults: there are some, and a ruling can be made.
-        TooLate: there are some, and the verdicts are known.
+    ``faults``: what our own code failed on, rulings not counted. ``executed``: another pipeline, or
+    an earlier life of this one, has executed these transactions, so the verdicts are known and are
+    not ours to give.
+    Raises UnruledFaults: there are some, and a ruling can be made; TooLate: there are some, and the
+    verdicts are known.
     """
     if not faults:
         return
@@ -282,7 +278,7 @@ class Adopted(_RulingFields, frozen=True, kw_only=True, tag="adopted"):
 
 RulingRecord: TypeAlias = Ruling | Fence | Adopted
 
-_decoder = msgspec.json.Decoder(RulingRecord)
+_decode: Final[Callable[[bytes], RulingRecord]] = record_decoder(RulingRecord, "ruling")
 
 
 class _AnyRuling(msgspec.Struct):
@@ -292,16 +288,16 @@ class _AnyRuling(msgspec.Struct):
     kind: str
 
 
+_decode_any = msgspec.json.Decoder(_AnyRuling).decode
+
+
 def encode_ruling(record: RulingRecord) -> bytes:
     return msgspec.json.encode(record)
 
 
 def decode_ruling(value: bytes | None) -> RulingRecord:
     """The record in a value. Raises RecordError: it is none, or a newer release has written it."""
-    try:
-        record: RulingRecord = _decoder.decode(value or b"")
-    except UNREADABLE as error:
-        raise not_read(value or b"", "ruling", error) from error
+    record = _decode(value or b"")
     if record.format != FORMAT:
         raise RecordError(
             f"this ruling has format {record.format}, this release reads {FORMAT}: use the release "
@@ -315,10 +311,5 @@ def is_strange_ruling(value: bytes | None) -> bool:
 
     Who passed over a ruling would give its transaction another verdict.
     """
-    if later_format(value or b"") is not None:
-        return False
-    try:
-        msgspec.json.decode(value or b"", type=_AnyRuling)
-    except UNREADABLE:
-        return True
-    return False
+    data = value or b""
+    return later_format(data) is None and decoded(_decode_any, data) is None

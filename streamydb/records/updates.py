@@ -20,17 +20,11 @@ class UpdateFailed(Exception):  # noqa: N818 - a verdict, not an error
         self.code = code
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def apply_update(update: r.Update, before: bytes | None, ts_ms: int) -> bytes | None:
     """The value after ``update`` of a value (None: absent), with its end (`records.expiry`).
 
     ``ts_ms``: the commit time.
-
-    Raises:
-        UpdateFailed: it cannot be made.
+    Raises UpdateFailed: it cannot be made.
     """
     return after_update(update, before, _applied(update, before), ts_ms)
 
@@ -45,7 +39,7 @@ def _applied(update: r.Update, before: bytes | None) -> bytes | None:
     old = None if before is None else r.decode_value(before)
     if isinstance(update, r.Append):
         return _appended(update, before, old)
-    if old is not None and not _is_number(old):
+    if old is not None and not r.is_number(old):
         raise UpdateFailed(errors.NOT_A_NUMBER)
     if isinstance(update, r.NextId):
         if isinstance(old, float):

@@ -96,14 +96,10 @@ class MemoryHost:
         session: Session | None = None,
     ) -> Client:
         """Return a client for threads."""
-        transport: AsyncTransport
         session = session or Session(options or Options(), self.faults.clock)
+        transport: AsyncTransport = BlockingTransport(self.portal, self._direct, owner=False)
         if kind == "http":
-            options_http = HttpOptions("http://127.0.0.1:8080", token)
-            network = _Network(self.portal, self._facade)
-            transport = HttpTransport(options_http, network, session.history)
-        else:
-            transport = BlockingTransport(self.portal, self._direct, owner=False)
+            transport = self._http(HttpTransport, token, session)
         return Client(FaultyTransport(transport, self.faults), session, self.faults.pause)
 
     def connect_async(
@@ -115,16 +111,19 @@ class MemoryHost:
         session: Session | None = None,
     ) -> AsyncClient:
         """Return a client for coroutines, a direct one for those in the host's loop only."""
-        transport: AsyncTransport
         session = session or Session(options or Options(), self.faults.clock)
+        transport: AsyncTransport = self._direct
         if kind == "http":
-            options_http = HttpOptions("http://127.0.0.1:8080", token)
-            network = _Network(self.portal, self._facade)
-            transport = AsyncHttpTransport(options_http, network, session.history)
-        else:
-            transport = self._direct
+            transport = self._http(AsyncHttpTransport, token, session)
         faulty = FaultyTransport(transport, self.faults)
         return AsyncClient(faulty, session, self.faults.pause_async)
+
+    def _http(
+        self, transport: type[AsyncHttpTransport], token: str | None, session: Session
+    ) -> AsyncHttpTransport:
+        network: Any = _Network(self.portal, self._facade)
+        options = HttpOptions("http://127.0.0.1:8080", token)
+        return transport(options, network, session.history)
 
 
 class _Network(httpx.BaseTransport, httpx.AsyncBaseTransport):

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -28,7 +27,7 @@ from streamydb.kafka import TopicNames, create
 from streamydb.kafka.appender import TopicAppender
 from streamydb.local.broker import EmbeddedBroker
 from streamydb.local.folder import DatabaseFolder, PipelineStatus
-from streamydb.local.launcher import LocalProcess, wait_until
+from streamydb.local.launcher import LocalProcess, module_command, wait_until
 from streamydb.local.module_folder import FolderModules
 from streamydb.settings import Settings
 from streamydb.verify.check import CheckOptions, check
@@ -49,10 +48,7 @@ class TestingError(StreamyError):
 
 def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
     """Wait until ``condition`` holds.
-
-    Raises:
-        TestingError: it did not within ``timeout_s`` seconds.
-
+    Raises TestingError: it did not within ``timeout_s`` seconds.
     """
     if not wait_until(condition, timeout_s):
         raise TestingError(f"{what} did not happen within {timeout_s:.0f} s")
@@ -137,29 +133,13 @@ class Database:
         )
 
     def command(self, extra: Iterable[str] = ()) -> list[str]:
-        return [
-            sys.executable,
-            "-m",
-            "streamydb.pipeline",
-            "--database",
-            self.name,
-            "--bootstrap",
-            self.broker.bootstrap,
-            "--checkpoint",
-            str(self.place.checkpoint),
-            "--status-file",
-            str(self.place.status_file),
-            "--shards",
-            str(self.shards),
-            "--master",
-            self.master,
-            "--local",
-            str(self.folder / "local"),
-            "--procedures",
-            str(self.place.procedures),
-            *self.options,
-            *extra,
-        ]
+        command = module_command(
+            "streamydb.pipeline", database=self.name, bootstrap=self.broker.bootstrap,
+            checkpoint=self.place.checkpoint, status_file=self.place.status_file,
+            shards=self.shards, master=self.master, local=self.folder / "local",
+            procedures=self.place.procedures,
+        )  # fmt: skip
+        return [*command, *self.options, *extra]
 
     def start_pipeline(self, extra: Iterable[str] = ()) -> None:
         self.launch_pipeline(extra)
@@ -207,10 +187,8 @@ class Database:
 
     def kill_workers(self, *, daemons: bool = False, spared: Container[int] = ()) -> int:
         """SIGKILL the Python workers that run the stages; how many processes.
-
-        Args:
-            daemons: kill the daemons that fork them, too.
-            spared: the processes that are left alone.
+        ``daemons``: kill the daemons that fork them, too. ``spared``: the processes that are left
+        alone.
         """
         chosen = []
         for process in self.processes()[1:]:  # all of them, before the first one's death is seen
@@ -247,13 +225,10 @@ class Database:
     def assert_serial(self, timeout_s: float = 180.0) -> CheckReport:
         """Wait until all that is in the log now is executed; compare it with a serial replay.
 
-        With several partitions the newest transactions have a place in the order only once
-        markers have come into the others.
-
-        Raises:
-            AssertionError: something is missing, extra or different, or has no place in the order
-                after `timeout_s` seconds.
-
+        With several partitions the newest transactions have a place in the order only once markers
+        have come into the others.
+        Raises AssertionError: something is missing, extra or different, or has no place in the
+        order after `timeout_s` seconds.
         """
         until = time.monotonic() + timeout_s
         report = first = self._check(timeout_s)

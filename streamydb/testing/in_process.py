@@ -77,12 +77,12 @@ class _Waits(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         began_s = monotonic()
-        found = super().select(timeout)
+        ready = super().select(timeout)
         ended_s = monotonic()
         waited_s = ended_s - began_s if timeout is None else min(ended_s - began_s, max(timeout, 0))
         self.now_s += min(began_s - self._waited_s, _STEP_S) + waited_s
         self._waited_s = ended_s
-        return found
+        return ready
 
 
 async def until(condition: Callable[[], bool]) -> None:

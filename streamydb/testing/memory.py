@@ -175,8 +175,9 @@ class MemoryDatabase:
         self.log = MemoryLog(self)
         self.changes = MemoryChanges()
         self.modules = MemoryModules()
-        found = self.modules if modules is None else modules
-        self._oracle = Oracle("memory", id_window, modules=found)
+        self._oracle = Oracle(
+            "memory", id_window, modules=self.modules if modules is None else modules
+        )
         self.clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
         self.now_ms = 0
         self._executed = self._covered = 0

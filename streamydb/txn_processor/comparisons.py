@@ -11,7 +11,7 @@ import msgspec
 from streamydb import records as r
 from streamydb.errors import InvariantViolation
 from streamydb.limits import FAILED_ENTRIES_MAX, FAILED_VALUE_BYTES_MAX
-from streamydb.records.updates import _is_number
+from streamydb.records.values import is_number
 
 Value = tuple[bytes | None, int]
 """A key's canonical value (None when absent) and its version (0 when absent)."""
@@ -83,6 +83,6 @@ _COMPARE: Final[tuple[Callable[[Any, Any], bool], ...]] = (op.lt, op.le, op.gt, 
 
 
 def _compare(actual: Any, bound: Any, test: Callable[[Any, Any], bool]) -> bool:
-    both_numbers = _is_number(actual) and _is_number(bound)
+    both_numbers = is_number(actual) and is_number(bound)
     both_texts = isinstance(actual, str) and isinstance(bound, str)
     return (both_numbers or both_texts) and test(actual, bound)

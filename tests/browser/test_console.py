@@ -17,8 +17,7 @@ VIEWS = (
 )  # fmt: skip
 
 pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is missing: apt-get install chromium"),
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is missing: apt-get install chromium")
 ]
 
 

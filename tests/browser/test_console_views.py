@@ -9,8 +9,7 @@ import pytest
 from tests.browser.page import ADMIN, CHROMIUM, SCOPED, Page, Site, vote
 
 pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is missing: apt-get install chromium"),
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is missing: apt-get install chromium")
 ]
 
 

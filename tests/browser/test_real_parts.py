@@ -33,7 +33,6 @@ from tests.support.tutorial import EXAMPLE, environment, serving
 SEATS, PRICE, GUESTS = 24, 30, 60
 
 pytestmark = [
-    pytest.mark.browser,
     pytest.mark.spark,
     pytest.mark.timeout(600),
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is missing: apt-get install chromium"),

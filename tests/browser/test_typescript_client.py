@@ -16,8 +16,7 @@ from tests.browser.page import CHROMIUM, Site, open_browser
 from tests.clients.toolchain import node_module, run
 
 pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium and chromium-driver"),
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium and chromium-driver")
 ]
 
 PACKAGE = Path(__file__).resolve().parents[2] / "clients" / "typescript"

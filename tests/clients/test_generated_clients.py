@@ -18,7 +18,7 @@ import pytest
 from tests.clients.toolchain import PROGRAMS, class_path, generate, needs, node_module, run
 from tests.support.served import Served, serving
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(1_200)]
+pytestmark = pytest.mark.timeout(1_200)
 
 SEEN: Final[dict[str, Any]] = {
     "got": 100,

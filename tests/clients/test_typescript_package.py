@@ -12,7 +12,7 @@ from tools.console_client import FOLDER, compiled
 
 PACKAGE = Path(__file__).resolve().parents[2] / "clients" / "typescript"
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(1_200)]
+pytestmark = pytest.mark.timeout(1_200)
 
 
 def test_the_package() -> None:

@@ -32,7 +32,7 @@ from tests.clients.toolchain import needs, node_modules, run
 from tests.connect.worker import HERE, ROOT, Worker, query, sink
 from tests.support.programs import cli
 
-pytestmark = [pytest.mark.connect, pytest.mark.timeout(1_800)]
+pytestmark = pytest.mark.timeout(1_800)
 
 KEYS = 5_000
 TRANSACTIONS = 6_000

@@ -30,7 +30,7 @@ from streamydb.testing.database import wait_for
 from tests.clients.toolchain import needs, node_modules
 from tests.connect.worker import HERE, ROOT
 
-pytestmark = [pytest.mark.connect, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 
 EXAMPLES = ROOT / "examples" / "sinks"
 LIFE = [["a", "b", "__proto__"], [f"n{number}" for number in range(40)], ["z"]]

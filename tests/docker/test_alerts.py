@@ -8,7 +8,7 @@ import pytest
 
 from tests.docker.conftest import SOURCES
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import yaml
 from streamydb.testing.database import wait_for
 from tests.docker.conftest import SOURCES, Stack, environment_of
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(1200)
 
 METRIC = re.compile(r"streamydb_[a-z_]+")
 ROLES = ("broker", "pipeline", "read-model", "facade")

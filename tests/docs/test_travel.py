@@ -8,7 +8,7 @@ from tools.travel import BEGIN, END, PAGE, stops, table
 
 STOPS_MAX = {
     "client": 8,
-    "facade": 16,
+    "facade": 14,
     "parse": 5,
     "shard": 12,
     "execute": 9,

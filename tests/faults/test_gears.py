@@ -16,7 +16,11 @@ from contextlib import suppress
 import psutil
 import pytest
 
+from streamydb.kafka.positions import written_until
+from streamydb.pipeline.realtime.files import opened_base
 from streamydb.pipeline.realtime.gear import ELSEWHERE
+from streamydb.pipeline.realtime.shifting import LATE_RECORDS_MIN
+from streamydb.pipeline.record import read_record
 from streamydb.testing.database import wait_for
 from tests.support.bank import transfers
 from tests.support.faulty import load, progressed, results_of
@@ -39,16 +43,34 @@ def wait_until_real_time(db: OnShared) -> None:
 
 
 def worker_of(db: OnShared) -> int:
-    """Return the process of the worker of the real-time gear, which leads."""
-    gear = db.status().gear
-    assert gear is not None
-    assert gear.worker is not None
-    return gear.worker
+    """Wait until the real-time gear leads; return the process of its worker.
+
+    What a test has just loaded may have been too much for it on a busy machine.
+    """
+    workers: list[int] = []
+
+    def leads() -> bool:
+        gear = db.status().gear
+        if gear is not None and gear.worker is not None:
+            workers.append(gear.worker)
+        return bool(workers)
+
+    wait_for(leads, "the lead of the real-time gear", 180)
+    return workers[0]
 
 
 def kill_worker(db: OnShared) -> None:
     """SIGKILL that process."""
     os.kill(worker_of(db), signal.SIGKILL)
+
+
+def has_base(db: OnShared) -> bool:
+    """Return True if the local files are a base, with which the real-time gear can begin."""
+    config = read_record(db.place.checkpoint)
+    opened = None if config is None else opened_base(db.folder / "local", config)
+    if opened is not None:
+        opened.values.close()
+    return opened is not None
 
 
 def goes_on(db: OnShared, seed: int) -> None:
@@ -99,9 +121,9 @@ def test_a_standby_leaves_the_lead_to_the_real_time_gear_of_the_leader(
 
         wait_for(waits, "a standby that leaves the lead to the other pipeline", 180)
         injected(1)
-        db.load(transfers(200, seed=2))
-        assert leading(db) == "real-time"
+        db.load(transfers(LATE_RECORDS_MIN - 1, seed=2))  # which are no load, however slow it is
         db.assert_serial()
+        assert leading(db) == "real-time"
 
 
 @pytest.mark.fault(
@@ -151,15 +173,19 @@ def test_a_restart_begins_with_the_base_of_the_run_before(
         at_once = 0
         for turn in range(3):
             db.load(transfers(200, seed=2 + turn))
-            db.kill_pipeline()
+            wait_for(lambda: has_base(db), "a base")
+            db.kill_pipeline()  # if that is between the values and what they are, there is no base
+            left = has_base(db)
             db.load(transfers(200, seed=10 + turn))
             begun = db.log_file.stat().st_size
             db.start_pipeline()
             wait_until_real_time(db)
             said = db.log_file.read_bytes()[begun:].decode()
             assert "not of this log" not in said
-            at_once += "begins with the base of an earlier run" in said
-        assert at_once, "a kill between the values and what they are leaves no base, seldom"
+            begins = "begins with the base of an earlier run" in said
+            assert left or not begins
+            at_once += begins
+        assert at_once
         report = db.assert_serial()
         assert report.transactions >= 1_220
 
@@ -255,7 +281,8 @@ def assert_one_verdict_each(db: OnShared) -> None:
 
 @pytest.mark.fault(
     54, "SIGTERM at a random moment under load, with either gear in the lead, six times",
-    "it ends in order; each transaction has one verdict; equal to the serial replay",
+    "it ends in order; what the real-time gear wrote is resolved; each transaction has one "
+    "verdict; equal to the serial replay",
 )  # fmt: skip
 @pytest.mark.long
 def test_a_stop_under_load_executes_nothing_twice_and_loses_nothing(
@@ -267,13 +294,23 @@ def test_a_stop_under_load_executes_nothing_twice_and_loses_nothing(
         for turn in range(6):
             if turn % 2:
                 wait_until_real_time(db)
+            begun = db.log_file.stat().st_size
             with load(db, 2 + turn):
                 progressed(db, rng.randint(1, 400))
-                stopped_by.add(leading(db))
+                stopped_by.add(gear := leading(db))
                 assert db.stop_pipeline() == 0
                 assert (db.status().state, db.status().error) == ("stopped", None)
                 assert not db.processes()
+            assert b"stopped after a finished batch" in db.log_file.read_bytes()[begun:]
+            if gear == "real-time":
+                assert_all_is_resolved(db)
             injected(1)
             db.start_pipeline()
             assert_one_verdict_each(db)
     assert stopped_by == {"micro-batch", "real-time"}
+
+
+def assert_all_is_resolved(db: OnShared) -> None:
+    """What the real-time gear wrote before a stop is resolved, so nobody writes it again."""
+    written = written_until(db.settings.client_config(), db.name)
+    assert written == max(result["seq"] for result in results_of(db))

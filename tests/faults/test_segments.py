@@ -13,6 +13,7 @@ import pytest
 from streamydb.testing.database import Database, wait_for
 from tests.support.bank import transfers
 from tests.support.faulty import changed, load, progressed
+from tests.support.shared import OnShared
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -53,11 +54,16 @@ STEPS = ("_write", "run", "finish")
 )  # fmt: skip
 @pytest.mark.fault(1, "SIGKILL of driver, JVM and workers where all values lie in segments")
 @pytest.mark.parametrize("gear", ["micro-batch", pytest.param("both", marks=pytest.mark.long)])
-def test_who_settles_values_dies(tmp_path: Path, gear: str, injected: Callable[..., None]) -> None:
+def test_who_settles_values_dies(
+    tmp_path: Path,
+    database_on_shared: Callable[..., OnShared],
+    gear: str,
+    injected: Callable[..., None],
+) -> None:
     deaths = tmp_path / "deaths"
     deaths.mkdir()
     code = SETTLING.format(deaths=str(deaths), steps=STEPS)
-    with changed(tmp_path, code), Database(tmp_path, options=["--gear", gear]) as db:
+    with changed(tmp_path, code), database_on_shared(options=["--gear", gear]) as db:
         with load(db, 0):
             wait_for(lambda: len(list(deaths.iterdir())) == 2 * len(STEPS), "each death", 240)
             injected(2 * len(STEPS), 2)

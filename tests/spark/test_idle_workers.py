@@ -1,6 +1,6 @@
 """Spark ends Python workers without a task when it is told to, and none before.
 
-Only another release of Spark can change it.
+Only another release of Spark can change it, so the test is a long one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streamydb.pipeline.background import spark_heap
 from streamydb.pipeline.session import session
 from streamydb.testing.database import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(200)]
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from streamydb.pipeline.realtime.packing import PACK_RECORDS_MAX, Packing
 from streamydb.pipeline.realtime.query import real_time_session
 from streamydb.pipeline.session import PIPELINED, session
 from streamydb.testing.database import wait_for
+from tests.support.drawn_packs import problems
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -165,13 +166,22 @@ def come_one_by_one_which_is_said_once(
     assert [r.message for r in caplog.records if "one by one" in r.message] == [caplog.messages[0]]
 
 
+def drawn_records_come_once_in_order_and_no_pack_is_too_large(
+    spark: SparkSession, packing: Packing, tmp_path: Path
+) -> None:
+    for seed in range(2):
+        assert problems(spark, packing, seed, tmp_path / str(seed)) == []
+
+
 CHECKS = (
     all_come_once_in_order_and_many_in_a_row, a_lone_record_is_not_held_back,
     an_error_comes_through_behind_the_records_before_it,
     a_task_that_is_cancelled_leaves_no_thread,
+    drawn_records_come_once_in_order_and_no_pack_is_too_large,
 )  # fmt: skip
 
 
+@pytest.mark.randomized
 def test_records_come_packed(
     spark: SparkSession,
     tmp_path: Path,

@@ -13,7 +13,7 @@ from tests.stores.store import PATIENCE_S, StoreDatabase, object_store
 from tests.support.bank import transfers
 from tests.support.faulty import load
 
-pytestmark = [pytest.mark.stores, pytest.mark.timeout(1_800)]
+pytestmark = pytest.mark.timeout(1_800)
 
 
 def halted(db: StoreDatabase) -> list[psutil.Process]:

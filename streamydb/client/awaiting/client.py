@@ -90,8 +90,8 @@ class AsyncClient:
         session or snapshot. ``timeout_s``: how long to try. By default the last two are the
         client's.
         """
-        found = await self.entry(key, at=at, consistency=consistency, timeout_s=timeout_s)
-        return found.value if found.exists else default
+        entry = await self.entry(key, at=at, consistency=consistency, timeout_s=timeout_s)
+        return entry.value if entry.exists else default
 
     async def entry(
         self,
@@ -102,8 +102,8 @@ class AsyncClient:
         timeout_s: float | None = None,
     ) -> Entry:
         """Return the value of a key with its version; see `get`."""
-        found = await self.read([key], at=at, consistency=consistency, timeout_s=timeout_s)
-        return found.entries[key]
+        snapshot = await self.read([key], at=at, consistency=consistency, timeout_s=timeout_s)
+        return snapshot.entries[key]
 
     async def read(
         self,
@@ -188,10 +188,10 @@ class AsyncClient:
                 verdict.
             QueryCostlyError, AnswerTooLargeError, QueriesOffError: as for `query`.
         """
-        [found] = await self.sql_transaction(
+        [result] = await self.sql_transaction(
             [(sql, params)], tables=tables, at=at, consistency=consistency, timeout_s=timeout_s
         )
-        return found
+        return result
 
     async def sql_transaction(
         self,

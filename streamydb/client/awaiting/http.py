@@ -91,9 +91,9 @@ class AsyncHttpTransport:
             connections.raise_if_closed(self._client)
             raise
         self._take(answer)
-        found = HttpAnswer(answer.status_code, answer.headers, answer.content)
-        self._history.hear(*found)
-        return decode(request, found)
+        whole = HttpAnswer(answer.status_code, answer.headers, answer.content)
+        self._history.hear(*whole)
+        return decode(request, whole)
 
     async def open(self, request: Open) -> AsyncHttpStream:
         async with AsyncExitStack() as stack:
@@ -112,9 +112,9 @@ class AsyncHttpTransport:
                 connections.raise_if_closed(self._client)
                 raise
             body = b"" if answer.is_success else answer.content
-            found = HttpAnswer(answer.status_code, answer.headers, body)
-            self._history.hear(*found)
-            raise_for_status(found)
+            whole = HttpAnswer(answer.status_code, answer.headers, body)
+            self._history.hear(*whole)
+            raise_for_status(whole)
             stack.pop_all()
         self._streams.add(ref(stream, self._streams.discard))
         return stream

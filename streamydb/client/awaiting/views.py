@@ -86,13 +86,13 @@ class AsyncView(Writes):
 
     async def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a key, own writes included; `default` if it is absent."""
-        found = await self.read([key])
-        return default if found[key] is None else found[key]
+        value = (await self.read([key]))[key]
+        return default if value is None else value
 
     async def read(self, keys: Iterable[str]) -> dict[str, Any]:
         """Return the values of keys in one request; None for those that are absent."""
-        found = await drive(self.attempt.entries(as_list(keys)), self._perform)
-        return {key: entry.value for key, entry in found.items()}
+        entries = await drive(self.attempt.entries(as_list(keys)), self._perform)
+        return {key: entry.value for key, entry in entries.items()}
 
     async def scan(
         self,

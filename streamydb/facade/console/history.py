@@ -10,7 +10,7 @@ import msgspec
 from streamydb.errors import StreamyError
 from streamydb.facade.answer import Answer, json_answer
 from streamydb.facade.ports import ServedModel
-from streamydb.facade.queries import HistoryQuery, point_of
+from streamydb.facade.queries import HistoryQuery
 from streamydb.facade.reads import in_thread
 from streamydb.facade.request import FacadeRequest
 
@@ -28,7 +28,7 @@ async def get_history(request: FacadeRequest, query: HistoryQuery) -> Answer:
     last version.
     """
     services, key = request.services, request.key
-    with await services.reader.snapshot(point_of(query)) as snapshot:
+    with await services.reader.snapshot(query.point) as snapshot:
         seq = snapshot.seq
     bytes_max = services.settings.answer_bytes_max
     versions, more = await in_thread(_versions, services.model, key, seq, query.limit, bytes_max)

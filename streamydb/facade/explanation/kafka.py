@@ -61,7 +61,7 @@ def collect(connection: Mapping[str, str], database: str, result: records.Result
                 search.missing(part, str(fault))
     finally:
         search.close()
-    return search.found
+    return search.evidence
 
 
 class _Search:
@@ -73,13 +73,13 @@ class _Search:
         self._result = result
         self._late = False
         self._near: dict[int, LogPosition] = {}
-        self.found = Evidence(missing={}, results=[], changes=[], digests=[])
+        self.evidence = Evidence(missing={}, results=[], changes=[], digests=[])
 
     def close(self) -> None:
         self._consumer.close()
 
     def missing(self, part: str, why: str = _LATE) -> None:
-        self.found.missing[part] = why
+        self.evidence.missing[part] = why
 
     def _read(self, topic: str, places: Mapping[int, tuple[int, int]]) -> Iterator[Any]:
         """Yield the records from one offset to before another, as long as there is time."""
@@ -98,7 +98,7 @@ class _Search:
 
     def look_for_results(self) -> None:
         """Find every result with the id, and where the transactions near it lie."""
-        seq, evidence = self._result.seq, self.found
+        seq, evidence = self._result.seq, self.evidence
         evidence.since_ms = self._result.ts_ms - _BEFORE_MS
         name = (self._result.id or "").encode()
         for message in self._since(self._names.results, evidence.since_ms):
@@ -126,21 +126,21 @@ class _Search:
     @property
     def _written_ms(self) -> int:
         """The time at which its result was written, or about that."""
-        times = [each.written_ms for each in self.found.results if not each.result.duplicate]
+        times = [each.written_ms for each in self.evidence.results if not each.result.duplicate]
         return min(times, default=self._result.ts_ms)
 
     def look_into_log(self) -> None:
         """Read the record, and how the other partitions passed its time."""
         topic, source = self._names.transactions, self._result.source
         kept = spans(self._consumer, topic)
-        self.found.partitions = len(kept)
+        self.evidence.partitions = len(kept)
         low, high = kept.get(source.partition, (0, 0))
         if not low <= source.offset < high:
             self.missing("transaction", "its record was trimmed from the log")
         else:
             own = {source.partition: (source.offset, source.offset + 1)}
             for message in self._read(topic, own):
-                self.found.raw, self.found.append_ms = message.value(), message.timestamp()[1]
+                self.evidence.raw, self.evidence.append_ms = message.value(), message.timestamp()[1]
         if len(kept) > 1:
             # Find in each other partition the first record that can come after the transaction.
             time_ms = self._result.ts_ms
@@ -157,7 +157,7 @@ class _Search:
                 if beyond > time_ms and number not in passed:
                     passed[number] = Passing(number, message.offset(), stamp)
             if len(passed) == len(kept):
-                self.found.passed = [passed[number] for number in sorted(passed)]
+                self.evidence.passed = [passed[number] for number in sorted(passed)]
             else:
                 self.missing("order", "not every partition's records around its time were found")
 
@@ -185,15 +185,15 @@ class _Search:
                     record = ChangeRecord(
                         name.key.decode(), change, number, message.offset(), stamp
                     )
-                    self.found.changes.append(record)
+                    self.evidence.changes.append(record)
             if len(resolved) == partitions:
                 break
         if unread:
             self.missing("writes", unread)
-        self.found.changes.sort(key=lambda record: record.change.transaction.total_order)
+        self.evidence.changes.sort(key=lambda record: record.change.transaction.total_order)
         if len(resolved) == partitions:
             last = max(resolved.values(), key=lambda record: record.written_ms)
-            self.found.resolved = last
+            self.evidence.resolved = last
         else:
             self.missing("resolved")
             if self._result.status == "committed":
@@ -215,8 +215,8 @@ class _Search:
                 "was read, and grouping=single has no plans",
             )  # fmt: skip
             return
-        self.found.plan = FeedbackPlan(plan.number, plan.first, plan.last, plan.life)
-        seqs = range(self.found.plan.first, self.found.plan.last + 1)
+        self.evidence.plan = FeedbackPlan(plan.number, plan.first, plan.last, plan.life)
+        seqs = range(self.evidence.plan.first, self.evidence.plan.last + 1)
         if any(seq not in self._near for seq in seqs):
             self.missing("group", "the results of its plan are too many, or not there any more")
             return
@@ -240,7 +240,7 @@ class _Search:
                 txn = record if isinstance(record, records.Transaction) else None
                 members.append(PlanMember(member, txn))
         if len(members) == len(seqs):
-            self.found.plan.members = sorted(members, key=lambda member: member.seq)
+            self.evidence.plan.members = sorted(members, key=lambda member: member.seq)
         else:
             self.missing("group", "some records of its plan are not in the log any more")
 
@@ -252,7 +252,7 @@ class _Search:
         ]
         later = [each for each in beside(records, len(records)) if each.seq >= self._result.seq]
         first = min((each.seq for each in later), default=None)
-        self.found.digests = [each for each in later if each.seq == first][:_DIGESTS]
+        self.evidence.digests = [each for each in later if each.seq == first][:_DIGESTS]
         if first is None:
             self.missing("digests", "no digest of a state after it has been told yet")
 

@@ -22,10 +22,8 @@ _IDENTITY: Final = b"three-brokers-of"
 
 def member_properties(node: int, ports: Mapping[int, tuple[int, int]]) -> dict[str, str]:
     """Return the properties that a member of a cluster has beside those of a lone broker.
-
-    Args:
-        node: its number.
-        ports: by number of each member, the ports for clients and for the controllers.
+    ``node``: its number. ``ports``: by number of each member, the ports for clients and for the
+    controllers.
     """
     port, controller_port = ports[node]
     copies, needed = str(len(ports)), str(len(ports) // 2 + 1)

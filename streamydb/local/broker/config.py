@@ -192,7 +192,7 @@ def log4j_configuration(log_file: Path) -> str:
 
 
 def _unescape(value: str) -> str:
-    units = _ESCAPE.sub(lambda found: _unescaped(found[1]), value)
+    units = _ESCAPE.sub(lambda match: _unescaped(match[1]), value)
     return units.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -208,13 +208,13 @@ def _unescaped(escape: str) -> str:
 
 
 def _name(name: str) -> str:
-    escaped = re.sub(r"\\|[^ -~]", lambda found: _escaped(found[0]), name)
-    return re.sub(r"[ =:#!]", lambda found: f"\\{found[0]}", escaped)
+    escaped = re.sub(r"\\|[^ -~]", lambda match: _escaped(match[0]), name)
+    return re.sub(r"[ =:#!]", lambda match: f"\\{match[0]}", escaped)
 
 
 def _escape(value: str) -> str:
     """A value as Java reads it: such files are Latin-1 to it, so all else is told by numbers."""
-    return re.sub(r"\A |\\|[^ -~]", lambda found: _escaped(found[0]), value)
+    return re.sub(r"\A |\\|[^ -~]", lambda match: _escaped(match[0]), value)
 
 
 def _escaped(character: str) -> str:

@@ -165,11 +165,8 @@ class EmbeddedBroker:
         """Start the broker and wait until it answers a client; does nothing when it runs already.
 
         ``launched``: is told of its process at once, before it answers.
-
-        Raises:
-            BrokerError: it ended, or did not answer in time.
-            JarsError: its jars could not be fetched.
-            JavaError: no usable Java.
+        Raises BrokerError: it ended, or did not answer in time; JarsError: its jars could not be
+        fetched; JavaError: no usable Java.
         """
         if self.alive:
             return self
@@ -364,10 +361,8 @@ def start_detached(
 
     Its record is there before it answers: if this process is killed meanwhile, the next finds it,
     and starts no second one on the same data.
-
-    Raises:
-        BrokerError: it did not start, or one runs there on another port than `port`.
-        OSError: its record cannot be written; then it does not run.
+    Raises BrokerError: it did not start, or one runs there on another port than `port`; OSError:
+    its record cannot be written; then it does not run.
     """
     with file_lock(home / "broker.lock"):
         running = find_broker(home)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-import msgspec
-
 from streamydb.frames.digest import StateDigest, Teller, teller_of
-from streamydb.records.formats import UNREADABLE, not_read
+from streamydb.records.formats import record_decoder
 
 KNOWN_DIGESTS_MAX: Final = 200_000
 """Digests of so many shards and seqs are kept, for pipelines that are behind and tell theirs later.
@@ -17,6 +16,7 @@ KNOWN_DIGESTS_MAX: Final = 200_000
 
 
 _NEVER: Final = 1 << 62
+_decode: Final[Callable[[bytes], StateDigest]] = record_decoder(StateDigest, "digest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +86,7 @@ class Agreement:
         ``told_ms``: when it was appended.
         Raises RecordError: it is no digest.
         """
-        try:
-            digest = msgspec.json.decode(value or b"", type=StateDigest)
-        except UNREADABLE as error:
-            raise not_read(value or b"", "digest", error) from error
+        digest = _decode(value or b"")
         if (digest.interval, digest.shards) != self._life:
             return None
         entry = _TimedDigest(teller_of(key), digest, told_ms, live)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext
@@ -13,6 +14,8 @@ from confluent_kafka import OFFSET_END, OFFSET_INVALID, KafkaError, TopicPartiti
 
 from streamydb.client.session import new_id
 from streamydb.facade import FacadeSettings, kafka, kafka_changes, kafka_search
+from streamydb.facade.clocks import LogClock
+from streamydb.facade.kafka_appends import KafkaAppends
 from streamydb.facade.kafka_changes import ChangeReader
 from streamydb.facade.ports import LogPosition, NoResult
 from streamydb.kafka import TopicsError, receiving
@@ -233,6 +236,7 @@ class FakeProducer:
 
     def __init__(self, fate: Appended | AppendError, *, at_once: bool, full: bool = False) -> None:
         self.fate, self.at_once, self.full = fate, at_once, full
+        self.payloads: list[bytes] = []
 
     def append_at_once(self, payload: bytes, deliver: Callable[[Any, Any], None]) -> bool:
         if self.full or (self.at_once and isinstance(self.fate, AppendError)):
@@ -240,7 +244,8 @@ class FakeProducer:
         self.append_async(payload, deliver)
         return True
 
-    def append_async(self, _: bytes, deliver: Callable[[Any, Any], None]) -> None:
+    def append_async(self, payload: bytes, deliver: Callable[[Any, Any], None]) -> None:
+        self.payloads.append(payload)
         if isinstance(self.fate, AppendError) and self.at_once:
             raise self.fate
         if isinstance(self.fate, AppendError):
@@ -258,7 +263,10 @@ class FakeTail:
 
 def log_of(producer: FakeProducer | None, fault: str | None = None) -> Any:
     log: Any = kafka.KafkaLog(Settings(), FacadeSettings())
-    log._producer, log._results._tail = producer, FakeTail(fault)
+    log._results._tail = FakeTail(fault)
+    if producer is not None:
+        made: Any = producer
+        log._appends = KafkaAppends(made, LogClock(), log._executor)
     return log
 
 
@@ -338,6 +346,15 @@ async def test_only_what_was_surely_not_appended_is_called_a_failure() -> None:
     unknown = log_of(FakeProducer(AppendError("late"), at_once=False))
     with pytest.raises(AppendUnknownError):
         await unknown.append("a", b"{}")
+    held = log_of(FakeProducer(Appended(0, 9, 1), at_once=True))
+    first = asyncio.create_task(held.append("a", b"{}"))
+    gone = asyncio.create_task(held.append("b", b"{}"))
+    await asyncio.sleep(0)  # the second one waits for the first one's verdict
+    gone.cancel()
+    assert await first == LogPosition(0, 9)
+    held._appends.decided({0: 10})
+    held._appends._groups.flush()
+    assert held._appends._producer.payloads == [b"{}"], "nobody waits for it, so it does not go"
     with pytest.raises(KafkaUnavailableError):
         await log_of(None, "Kafka does not answer").ends()
     with pytest.raises(KafkaUnavailableError):

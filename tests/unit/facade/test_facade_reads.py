@@ -346,7 +346,7 @@ async def test_a_long_scan_straight_over_kafka_holds_up_nobody_either(
 
     monkeypatch.setattr(MemorySnapshot, "scan", scan)
     direct = DirectTransport(database.model, database.log, database.changes)
-    asked = Scan("", None, None, 9, None, Freshness(None, "snapshot", None), 30)
+    asked = Scan("", None, None, 200, None, Freshness(None, "snapshot", None), 30)
     scanning = asyncio.create_task(direct.send(asked))
     await settle()
     others.set()

@@ -123,12 +123,12 @@ async def test_a_log_ends_its_producer_whatever_fails_before(
     log = KafkaLog(SETTINGS, FacadeSettings())
     await log.start()
     assert log._results._tail is not None
-    assert log._producer is not None
+    assert log._appends is not None
 
     def fail() -> None:
         raise OSError("a tail does not end")
 
-    tail, producer = log._results._tail, log._producer
+    tail, producer = log._results._tail, log._appends._producer
     monkeypatch.setattr(tail, "close", fail)
     with pytest.raises(OSError, match="a tail does not end"):
         await log.stop()

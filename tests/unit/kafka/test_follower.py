@@ -123,7 +123,7 @@ async def test_a_tail_waits_when_much_is_not_taken(monkeypatch: pytest.MonkeyPat
     await asyncio.to_thread(tail.close)
 
 
-@pytest.mark.parametrize(("others_take", "at_a_turn"), [(0, 1), (5, 1), (6, 2), (12, 4)])
+@pytest.mark.parametrize(("others_take", "at_a_turn"), [(0, 4), (12, 4), (15, 5), (24, 8)])
 @scenario
 async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
     monkeypatch: pytest.MonkeyPatch, others_take: int, at_a_turn: int
@@ -148,17 +148,17 @@ async def test_steps_of_a_taker_and_other_work_take_turns_of_the_same_length(
             yield
 
     async def meanwhile() -> None:
-        while sum(map(len, turns)) < 13:
+        while sum(map(len, turns)) < 41:
             if turns[-1]:
                 turns.append([])
                 now[0] += others_take
             await asyncio.sleep(0)
 
     tail = follower.TopicFollower(Settings(), "t", {0: 0}, lambda _: range(0), take)
-    hand_over = functools.partial(tail._taker.hand_over, range(13), {}, tail._stop.is_set)
+    hand_over = functools.partial(tail._taker.hand_over, range(41), {}, tail._stop.is_set)
     async with asyncio.timeout(30):
         await asyncio.gather(meanwhile(), asyncio.to_thread(hand_over))
-    assert [each for turn in turns for each in turn] == [*range(13)]
+    assert [each for turn in turns for each in turn] == [*range(41)]
     assert {len(turn) for turn in turns[2:-1]} == {at_a_turn}, turns
     await asyncio.to_thread(tail.close)
 

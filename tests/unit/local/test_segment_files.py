@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import os
 import random
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +25,7 @@ from streamydb.key_processor.values import ShardValues, ValuesState
 from streamydb.local import segment_files, shard_files
 from streamydb.local.segment_files import Settling
 from streamydb.local.shard_files import LmdbSnapshot, LmdbValues
+from tests.support.seeds import seeds
 
 KEYS = 3_000
 
@@ -178,7 +181,7 @@ def test_a_death_while_values_settle_leaves_them_whole(
     monkeypatch.undo()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(seeds(4, short=2)))
 def test_a_process_that_is_killed_while_values_settle_leaves_them_whole(
     folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,22 +246,39 @@ def test_files_that_no_transaction_names_are_removed(folder: Path) -> None:
     assert named == {path.name for path in segments(folder)} != set()
 
 
-@pytest.mark.parametrize("harm", ["removed", "cut", "empty"])
-@pytest.mark.parametrize("reads", ["load", "scan", "sizes", "deletes", "settles", "snapshot"])
-def test_a_file_that_has_lost_a_segment_is_made_anew(folder: Path, harm: str, reads: str) -> None:
-    rng, state, blobs = random.Random(2), ValuesState(), MemoryBlobs()
-    model = MemoryValues()
-    for version in range(30):
-        writes = drawn(rng, version)
-        ShardValues(state, blobs, LmdbValues(folder)).apply(writes)
-        model.apply(model.at, (state.applied, state.digest), *items_of(writes))
-    LmdbValues.close(folder)
+def harm_segments(folder: Path, harm: str) -> None:
     for path in segments(folder):
         if harm == "removed":
             path.unlink()
         else:
             data = path.read_bytes()
             path.write_bytes(b"" if harm == "empty" else data[: len(data) // 2])
+
+
+@pytest.mark.parametrize("reads", ["load", "scan", "sizes", "deletes", "settles", "snapshot"])
+def test_a_file_that_has_lost_a_segment_is_made_anew(tmp_path: Path, reads: str) -> None:
+    rng, state, blobs, model = random.Random(2), ValuesState(), MemoryBlobs(), MemoryValues()
+    for version in range(30):
+        writes = drawn(rng, version)
+        ShardValues(state, blobs, LmdbValues(tmp_path / "sound")).apply(writes)
+        model.apply(model.at, (state.applied, state.digest), *items_of(writes))
+    LmdbValues.close(tmp_path / "sound")
+    for harm in ("removed", "cut", "empty"):
+        folder = shutil.copytree(tmp_path / "sound", tmp_path / harm)
+        harm_segments(folder, harm)
+        is_made_anew(folder, reads, rng, *copy.deepcopy((state, blobs, model)))
+        LmdbValues.close(folder)
+
+
+def is_made_anew(
+    folder: Path,
+    reads: str,
+    rng: random.Random,
+    state: ValuesState,
+    blobs: MemoryBlobs,
+    model: MemoryValues,
+) -> None:
+    """Require that a file is not believed, and holds the values after the next use."""
     store, at = LmdbValues(folder), (state.applied, state.digest)
     keys = [key_of(number) for number in range(KEYS)]
     values = ShardValues(state, blobs, store)

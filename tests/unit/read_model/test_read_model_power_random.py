@@ -11,6 +11,7 @@ from streamydb.read_model import Follower, ReadModel
 from streamydb.read_model.environment import Environment
 from tests.support.memory_topic import MemorySource, MemoryTopic
 from tests.support.read_model import SETTINGS, follow, resolve, write
+from tests.support.seeds import seeds
 
 HEADS = 2  # LMDB's first pages name the last two commits, by turns; a commit does not sync its own
 
@@ -28,7 +29,7 @@ def lose_power(folder: Path, before: bytes) -> None:
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(seeds(12, short=4)))
 def test_a_power_loss_undoes_the_last_commit_and_nothing_else(seed: int, tmp_path: Path) -> None:
     dice = random.Random(seed)
     topic, folder = MemoryTopic(2), tmp_path / "model"

@@ -1,4 +1,4 @@
-"""Records reach Python packed, whatever sizes and pauses are drawn: once, in order, bounded.
+"""Draws records of all sizes and pauses, packs them, and says what is wrong with what Python sees.
 
 Each partition of a job is a task, with records of its own: none, one, or many; without bytes, null,
 or larger than a pack. The source pauses until the record before was seen. The consumer is slow: now
@@ -16,16 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
-import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from streamydb.pipeline.realtime import packing as packing_module
 from streamydb.pipeline.realtime.packing import PACK_BYTES_MAX, PACK_RECORDS_MAX, Packing
-from streamydb.pipeline.realtime.query import real_time_session
-from streamydb.pipeline.session import PIPELINED, session
-
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 RECORD_BYTES = 100
 """A record counts for so many bytes more than its value has, as `RecordPacking.java` has it."""
@@ -197,69 +190,3 @@ def _too_large(seen: list[tuple[int, int, int, int, str]]) -> Iterator[str]:
     for pack, count in records.items():
         if count > PACK_RECORDS_MAX or before[pack] >= PACK_BYTES_MAX:
             yield f"pack {pack} has {count} records, {before[pack]} bytes before the last"
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A session with the settings of the real-time query."""
-    made = session("packing", "local[2,1]", {PIPELINED: "true", "spark.ui.enabled": "false"})
-    yield real_time_session(made)
-    made.stop()
-
-
-@pytest.mark.randomized
-def test_drawn_records_come_once_in_order_and_no_pack_is_too_large(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    packing = Packing(spark)
-    for seed in range(2):
-        assert problems(spark, packing, seed, tmp_path / str(seed)) == []
-
-
-MUTATIONS = {
-    "drops what comes when it is full": (
-        "bytes >= bytesMax)) {\n        wait();",
-        "bytes >= bytesMax)) {\n        return true;",
-    ),
-    "loses the last ones when the source has ended": (
-        "Object[] taken = records.toArray();",
-        "Object[] taken = ended ? new Object[0] : records.toArray();",
-    ),
-    "has no bound of bytes": (" || bytes >= bytesMax)", ")"),
-    "has no bound of records": ("(records.size() >= recordsMax || ", "("),
-    "counts a large value as a small one": ("((byte[]) record.get(last)).length)", "0)"),
-    "passes over null values": (
-        "records.add(record);",
-        "if (!record.isNullAt(2)) { records.add(record); }",
-    ),
-    "takes the newest first": ("records.add(record);", "records.addFirst(record);"),
-    "repeats a record when many wait": (
-        "records.add(record);",
-        "records.add(record); if (records.size() == recordsMax) { records.add(record); }",
-    ),
-}
-
-
-@pytest.mark.long  # a session of Spark and a class for each, about a test and no code of ours
-@pytest.mark.no_proof
-@pytest.mark.parametrize("name", MUTATIONS)
-def test_a_broken_packing_is_noticed(
-    name: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = _source_text()
-    before, after = MUTATIONS[name]
-    assert text.count(before) == 1
-    package = f"mutation{list(MUTATIONS).index(name)}"
-    text = text.replace(before, after).replace("package streamydb;", f"package {package};")
-    (tmp_path / "RecordPacking.java").write_text(text)
-    monkeypatch.setattr(packing_module, "files", lambda _: tmp_path)
-    monkeypatch.setattr(packing_module, "_CLASS", f"{package}.RecordPacking")
-    packing = Packing(spark)
-    try:
-        assert problems(spark, packing, 0, tmp_path / "files", pause_s=3.0)
-    except PySparkException as error:
-        assert "held back" in str(error)  # noqa: PT017 - or the records are wrong
-
-
-def _source_text() -> str:
-    return Path(packing_module.__file__).with_name("RecordPacking.java").read_text("utf-8")
