@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 from textwrap import indent
 from typing import Any
@@ -35,7 +36,7 @@ def guessed(
     assert module.speculative is not None
     host, data = Host(state, KEYS), canonical(dict(args))
     guesser = Guesser(module.speculative, "f")
-    called = guesser.call(dict(args), len(data), host, PLACE, _Known(host))
+    called = guesser.call(deepcopy(dict(args)), len(data), host, PLACE, _Known(host))
     assert (guesser.tried, guesser.given_up) == (1, int(called is None))
     return called, PROCEDURE_STEPS_MAX - guesser.left
 
