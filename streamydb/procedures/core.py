@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -25,6 +25,10 @@ from streamydb.procedures.machine import Machine
 from streamydb.procedures.meter import Stop, cut_reason, is_of_language
 from streamydb.procedures.modules import Module, Workspace
 from streamydb.procedures.view import Host, Known, ProcedureView, Stamp
+
+_GIVEN_UP_FREE: Final = 8
+_GIVEN_UP_SHARE: Final = 4
+"""A call that is given up costs twice: if a fourth of them are, it does not pay to try."""
 
 
 class ModuleVersion(msgspec.Struct, frozen=True):
@@ -95,6 +99,87 @@ def run(
         raise broken
     called.steps = spent
     return called
+
+
+class Guesser:
+    """Executes calls of a procedure by the speculative form of its module, one after the other.
+
+    Attributes:
+        tried: how many calls.
+        given_up: how many of them have to be executed by the other form.
+        left: the steps that the last one has left.
+    """
+
+    __slots__ = (
+        "_module", "_name", "_procedure", "_steps", "_view", "_workspace", "given_up", "left",
+        "tried",
+    )  # fmt: skip
+
+    def __init__(self, module: Module, name: str) -> None:
+        """Execute procedure ``name`` of a module in its speculative form."""
+        self._module, self._name = module, name
+        self._workspace: Workspace | None = None
+        self.tried = self.given_up = self.left = 0
+
+    def pays(self) -> bool:
+        """Return True if another call should be tried: not where many were given up."""
+        return self.given_up <= _GIVEN_UP_FREE or self.given_up * _GIVEN_UP_SHARE <= self.tried
+
+    def call(
+        self, args: dict[str, Any], size: int, host: Host, place: tuple[int, int, str], known: Known
+    ) -> Called | None:
+        """Execute a call as `run` does; None: it is given up.
+
+        Then ``args`` and ``known`` are no longer what they were. The steps are not told.
+
+        Args:
+            args: objects that nobody else has.
+            size: their canonical form has so many bytes, at most.
+            host: shows the declared keys, as for `run`.
+            place: the transaction's.
+            known: all keys of the call.
+        """
+        machine = (self._workspace or self._begun(host)).machine
+        self.tried += 1
+        machine.left, machine.depth = self._steps - size // 32 - 1, 0
+        view = self._view
+        view.host, view.values, view.writable = host, known.values, known.writable
+        view.seq, view.now, view.id = place
+        view.writes = writes = dict[str, bytes | None]()
+        called = None
+        try:
+            called = Called(
+                None, None, canonical_of(machine, self._procedure(view, **args)), writes
+            )
+        except Abort as abort:
+            called = Called(errors.PROCEDURE_ABORTED, cut_reason(text_of(abort)))
+        except Stop:
+            machine.stop = None  # its traceback refers to the machine
+        except Exception as error:
+            if not is_of_language(error):
+                raise
+        self.left = machine.left
+        if called is None or machine.left < 0:
+            self.given_up += 1
+            return None
+        return called
+
+    def _begun(self, host: Host) -> Workspace:
+        """Return a workspace in which the module's code has been executed."""
+        workspace = self._workspace = self._module.workspaces.taken(PROCEDURE_STEPS_MAX)
+        if not workspace.loaded:
+            self._module.load_into(workspace)
+        self._steps = workspace.machine.left
+        self._procedure = workspace.names[self._name]
+        self._view = ProcedureView(workspace.machine, host, (0, 0, ""))
+        return workspace
+
+    def end(self) -> None:
+        """Leave the workspace to others, until the next call."""
+        if self._workspace is not None:
+            self._module.workspaces.left(self._workspace)
+            self._workspace = None
+            del self._procedure, self._view  # they refer to it
 
 
 def _ended(

@@ -7,22 +7,26 @@ holds. Where modules come from is behind `Modules`; `folder` has the one on disk
 from __future__ import annotations
 
 import ast
+import copy
 import hashlib
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
-from types import CodeType
+from types import CodeType, MethodType
 from typing import Any, Final, NamedTuple, Protocol
 
 from streamydb.errors import ConfigurationError, ModuleMissing
 from streamydb.procedures.builtins import EXCEPTIONS, FUNCTIONS, bound
 from streamydb.procedures.checker import Refusal, check_text, is_workflow, literals_of
 from streamydb.procedures.graph import WorkflowGraph, graph_of
+from streamydb.procedures.guesses import SPECULATIVE
 from streamydb.procedures.machine import HELPERS, Machine
 from streamydb.procedures.namespaces import MATH
-from streamydb.procedures.quick import QUICK, bound_to
-from streamydb.procedures.transform import INTEGER, LIST, TYPE, instrument
+from streamydb.procedures.nodes import INTEGER, LIST, TYPE
+from streamydb.procedures.quick import QUICK
+from streamydb.procedures.speculation import speculative
+from streamydb.procedures.transform import instrument
 from streamydb.records.decoder import module_key
 
 _CACHED_MODULES: Final = 256
@@ -42,6 +46,8 @@ class Module(NamedTuple):
     ``procedures``: name -> names of the arguments. ``fixed``, ``helpers``, ``functions``: what its
     code finds in its namespace, in each call anew: as it is, of the machine, built-in.
     ``graph``: its workflow.  ``workspaces``: namespaces that calls have left for the next one.
+    ``quick``: helpers that stand for several of the machine. ``speculative``: the same module in
+    the form of `speculation`, if it has one.
     """
 
     name: str
@@ -55,6 +61,8 @@ class Module(NamedTuple):
     imported: tuple[str, ...]
     workspaces: Workspaces
     graph: WorkflowGraph | None = None
+    quick: Mapping[str, Callable[..., Any]] = QUICK
+    speculative: Module | None = None
 
     @property
     def key(self) -> str:
@@ -86,7 +94,8 @@ class Module(NamedTuple):
         names.update(self.fixed)
         names["__builtins__"] = {}
         for name in self.helpers:
-            made = bound_to(machine, name) if name in QUICK else getattr(machine, name)
+            helper = self.quick.get(name)
+            made = getattr(machine, name) if helper is None else MethodType(helper, machine)
             names[f"__{name}__"] = made
         for name in self.functions:
             names[name] = bound(machine, name)
@@ -165,24 +174,50 @@ def _compiled(name: str, text: bytes, file: str) -> Module:
     graph = _graph(tree, file, procedures, keyed)
     fixed, imported = _imports(tree)
     workspaces = Workspaces(keeps_nothing(tree))
+    copied = copy.deepcopy(tree)
     tree = instrument(tree)
-    loaded = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    code = _code(tree, name, file)
-    types = {LIST: list, TYPE: type, INTEGER: int}
-    fixed |= {each: types[each] for each in types if each in loaded}
-    fixed |= {each: EXCEPTIONS[each] for each in EXCEPTIONS if each in loaded}
-    return Module(
+    module = Module(
         name,
         hash_of(text),
-        code,
+        _code(tree, name, file),
         procedures,
         keyed,
-        fixed,
-        tuple(helper for helper in (*HELPERS, *QUICK) if f"__{helper}__" in loaded),
-        tuple(each for each in FUNCTIONS if each in loaded),
+        *_loaded(tree, fixed, QUICK),
         imported,
         workspaces,
         graph,
+    )
+    if graph is not None or imported or fixed or not keeps_nothing(copied):
+        return module
+    return module._replace(speculative=_speculative(module, copied, file))
+
+
+def _speculative(module: Module, tree: ast.Module, file: str) -> Module | None:
+    """The speculative form of a module, whose tree this is; None: it has none."""
+    made = speculative(tree)
+    if made is None:
+        return None
+    try:
+        code = _code(made, module.name, file)
+    except ModuleRefused:  # it has deeper nests than the other form
+        return None
+    fixed, named, functions = _loaded(made, {}, SPECULATIVE)
+    return module._replace(
+        code=code, fixed=fixed, helpers=named, functions=functions,
+        workspaces=Workspaces(lasting=True), quick=SPECULATIVE,
+    )  # fmt: skip
+
+
+def _loaded(
+    tree: ast.Module, fixed: dict[str, Any], quick: Mapping[str, Callable[..., Any]]
+) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
+    """Return what code of this tree finds in its namespace: see `Module`."""
+    loaded = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    types = {LIST: list, TYPE: type, INTEGER: int}
+    return (
+        fixed | {each: kind for each, kind in {**types, **EXCEPTIONS}.items() if each in loaded},
+        tuple(helper for helper in dict.fromkeys((*HELPERS, *quick)) if f"__{helper}__" in loaded),
+        tuple(each for each in FUNCTIONS if each in loaded),
     )
 
 

@@ -8,7 +8,6 @@ call ends at the same step, whichever form its code has. A test holds the two ag
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import MethodType
 from typing import Any, Final
 
 from streamydb import errors
@@ -164,8 +163,3 @@ QUICK: Final[dict[str, Callable[..., Any]]] = {
     "filled1": filled1, "filled2": filled2, "filled": filled, "texted": texted,
 }  # fmt: skip
 """The helpers by the names under which code calls them, as `machine.HELPERS`."""
-
-
-def bound_to(machine: Machine, name: str) -> Callable[..., Any]:
-    """One of them, for a call's machine."""
-    return MethodType(QUICK[name], machine)

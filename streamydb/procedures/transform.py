@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from streamydb.procedures.graph import BoundNames
 from streamydb.procedures.meter import SEARCHED_FREE, TEXT_PER_STEP
+from streamydb.procedures.nodes import INTEGER, LIST, helper_call, is_kind, statement
 from streamydb.procedures.weigher import handlers_in, may_delete, steps_of
 
 _OPERATORS: Final[dict[type[ast.operator], str]] = {
@@ -36,14 +37,9 @@ _SPREAD_MOST: Final = 2
 _FILLED: Final = {1: "filled1", 2: "filled2", **dict.fromkeys(range(3, 9), "filled")}
 """The helper that makes a text, by the number of values in it."""
 
-TYPE: Final = "__type_"
-INTEGER: Final = "__int_"
-"""Names under which code finds the type of a value, and the type of integers."""
 _DIGITS: Final = 18
 """An integer that takes no more characters is below `quick`'s longest."""
 _ONE_DIGIT: Final = 1 << 30
-LIST: Final = "__list_"
-"""The type of lists, of which an item is found at once."""
 _IDENTITY: Final = (ast.Is, ast.IsNot)
 QUICKENS: Final = True
 """Two integers are compared without a call of the machine."""
@@ -55,27 +51,7 @@ KEYS_OF: Final = "__keys_of_"
 
 def instrument(tree: ast.Module) -> ast.Module:
     """Rewrite the tree in place."""
-    return ast.fix_missing_locations(_Rewriter(tree).visit(tree))  # type: ignore[no-any-return]
-
-
-def helper_call(helper: str, *args: ast.expr, at: ast.AST) -> ast.Call:
-    """Return a call of the machine, in the place of a node."""
-    name = ast.Name(f"__{helper}__", ast.Load())
-    return ast.copy_location(ast.Call(name, list(args), []), at)
-
-
-def statement(helper: str, at: ast.AST) -> ast.stmt:
-    """Return a call of the machine without arguments, as a statement."""
-    return ast.copy_location(ast.Expr(helper_call(helper, at=at)), at)
-
-
-def is_kind(node: ast.expr, kind: str) -> ast.expr:
-    """Return a test of the type of a name's value; ``kind``: the name of the type."""
-    assert isinstance(node, ast.Name)  # noqa: S101 - what is read twice is a name
-    read = ast.Name(node.id, ast.Load())
-    found = ast.Call(ast.Name(TYPE, ast.Load()), [read], [])
-    made = ast.Compare(found, [ast.Is()], [ast.Name(kind, ast.Load())])
-    return ast.fix_missing_locations(ast.copy_location(made, node))
+    return ast.fix_missing_locations(Rewriter(tree).visit(tree))  # type: ignore[no-any-return]
 
 
 def is_small(node: ast.expr) -> bool:
@@ -102,7 +78,7 @@ def _parameters(args: ast.arguments) -> list[ast.arg]:
     return [*args.posonlyargs, *args.args, *args.kwonlyargs]
 
 
-class _Rewriter(ast.NodeTransformer):
+class Rewriter(ast.NodeTransformer):
     """One rule for each kind of node."""
 
     def __init__(self, tree: ast.Module) -> None:
@@ -144,7 +120,7 @@ class _Rewriter(ast.NodeTransformer):
         node.decorator_list = []
         node.args = self._visited(node.args)
         with self.bound.within(node):
-            node.body = self._each(node.body)
+            node.body = self._body(node.body)
         body = [*node.body] or [ast.Pass()]
         guarded = ast.Try(body, [], [], [statement("leave", node)])
         node.body = [self._entered("enter", steps, node), ast.copy_location(guarded, node)]
@@ -166,7 +142,7 @@ class _Rewriter(ast.NodeTransformer):
         steps = steps_of(node.target, *node.body)
         node.target, node.iter = self._visited(node.target), self._visited(node.iter)
         with self.bound.repeated(node.target):
-            node.body = self._each(node.body)
+            node.body = self._body(node.body)
         node.orelse = self._each(node.orelse)
         node.iter = self._iterated(node.iter)
         node.body.insert(0, self._entered("tick", steps, node))
@@ -183,7 +159,8 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_While(self, node: ast.While) -> ast.While:
         steps = steps_of(node.test, *node.body)
-        self.generic_visit(node)
+        node.test, node.body = self._visited(node.test), self._body(node.body)
+        node.orelse = self._each(node.orelse)
         node.body.insert(0, self._entered("tick", steps, node))
         return node
 
@@ -404,8 +381,12 @@ class _Rewriter(ast.NodeTransformer):
         quick = ast.copy_location(ast.BoolOp(ast.And(), made), node)
         return ast.copy_location(ast.BoolOp(ast.Or(), [quick, filled]), node)
 
+    def _body(self, nodes: list[ast.stmt]) -> list[ast.stmt]:
+        """Rewrite the body of a function or a loop, whose charge `_entered` makes."""
+        return self._each(nodes)
+
     def _each(self, nodes: list[ast.stmt]) -> list[ast.stmt]:
-        made = [self._visited(node) for node in nodes]
+        made = map(self._visited, nodes)
         return [one for each in made for one in (each if isinstance(each, list) else [each])]
 
     def side(self, op: ast.cmpop, node: ast.expr, *, searched: bool = False) -> ast.expr:
@@ -488,9 +469,11 @@ class _Rewriter(ast.NodeTransformer):
 
     def _entered(self, helper: str, steps: int, at: ast.AST) -> ast.stmt:
         """Return the charge for one way through a body of so many ``steps``."""
-        if not steps:
-            return statement(helper, at)
-        return self._statement("charge" if helper == "tick" else helper, steps + 1, at)
+        return (
+            statement(helper, at)
+            if not steps
+            else self._statement("charge" if helper == "tick" else helper, steps + 1, at)
+        )
 
     def _statement(self, helper: str, number: int, at: ast.AST) -> ast.stmt:
         call = helper_call(helper, ast.Constant(number), at=at)

@@ -23,7 +23,7 @@ from streamydb.errors import InvariantViolation
 from streamydb.frames import program as p
 from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.procedures import core as procedures
-from streamydb.procedures.core import Called
+from streamydb.procedures.core import Called, Guesser
 from streamydb.procedures.follow_ups import NO_OUTPUTS
 from streamydb.procedures.modules import Module, Modules
 from streamydb.procedures.view import UNDECLARED
@@ -126,6 +126,7 @@ class PlainCalls:
         self._run, self._modules, self._ending, self._rules = run, modules, ending, rules
         self._rows: _Rows | None = None
         self._names: dict[str, tuple[str, str]] = {}
+        self._guessers: dict[tuple[str, str], Guesser] = {}
         self._current: dict[tuple[str, bytes | None], Module | None] = {}
         self._private: frozenset[int] = frozenset()
         self.held = _Held(run)
@@ -160,6 +161,8 @@ class PlainCalls:
                 fits = budget.fits(total, self._run.txns.seq.item(at))
             at += 1
         self._put_back()
+        for guesser in self._guessers.values():
+            guesser.end()
         return at, total, fits
 
     def alone(self, i: int) -> int | None:
@@ -192,7 +195,8 @@ class PlainCalls:
             version = self._run.values.slots["version"].item(slot_id)
         return self.held[slot_id], version
 
-    def _execute(self, i: int) -> int | None:
+    def _execute(self, i: int, *, guessed: bool = True) -> int | None:
+        """As `alone`; ``guessed``: by the speculative form of a module, if that pays."""
         run, ending, held = self._run, self._ending, self.held
         if self._rows is None:
             self._rows = self._begun()
@@ -211,10 +215,18 @@ class PlainCalls:
             called = Called(errors.UNKNOWN_PROCEDURE, call.procedure)
         else:
             host.ts_ms = ts_ms
-            args, taken = _arguments(call.args)
-            known = host if not self._private or self._private.isdisjoint(own) else None
             place = seq, ts_ms, id_.decode()
-            called = procedures.run(code, name, args, host, place, known=known, taken=taken)
+            known = host if not self._private or self._private.isdisjoint(own) else None
+            plain = guessed and known is not None and _are_as_decoded(call.args.values())
+            guesser = self._guesser(code, name) if plain else None
+            if guesser is None:
+                args, taken = _arguments(call.args)
+                called = procedures.run(code, name, args, host, place, known=known, taken=taken)
+            else:
+                guess = guesser.call(call.args, len(raw), host, place, host)
+                if guess is None:
+                    return self._execute(i, guessed=False)
+                called = guess
         if called.code is not None:
             return self._aborted(i, id_, position, Verdict(called.code, reason=called.reason))
         after = called.writes
@@ -231,6 +243,13 @@ class PlainCalls:
             run.workflow.append(called.outputs)
             made += called.outputs.size
         return made + self._write(i, seq, host.writable, after)
+
+    def _guesser(self, module: Module, name: str) -> Guesser | None:
+        """Return what executes the procedure by guesses; None: nothing does, or it does not pay."""
+        guesser = self._guessers.get((module.hash, name))
+        if guesser is None and module.speculative is not None:
+            guesser = self._guessers[module.hash, name] = Guesser(module.speculative, name)
+        return None if guesser is None or not guesser.pays() else guesser
 
     def _begun(self) -> _Rows:
         """Return the transactions; look at the keys, once for the plan."""

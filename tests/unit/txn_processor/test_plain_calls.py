@@ -18,6 +18,7 @@ from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.parser.core import parse_feedback, parse_transactions
+from streamydb.procedures.core import Called, Guesser
 from streamydb.procedures.modules import MemoryModules, Modules, compile_module
 from streamydb.records.rulings import NO_RULINGS
 from streamydb.txn_processor import outputs as o
@@ -155,3 +156,66 @@ def test_a_call_sees_what_the_careful_path_has_written_before_it() -> None:
 
 def _record(parts: dict[str, Any]) -> bytes:
     return r.canonical({"id": f"t{next(_NUMBERS)}", **parts})
+
+
+MOVES = b"""
+from streamydb.procedures import Abort
+
+def move(db, source, target, by):
+    left = db.get(source, 0)
+    if left < by:
+        raise Abort(f"{source} has {left}")
+    db.put(source, left - by)
+    db.put(target, db.get(target, 0) + by)
+    return {"left": left - by, "at": db.now, "id": db.id}
+
+def note(db, key, items):
+    db.put(key, [])
+    for item in items:
+        db.append(key, item)
+    db.delete(f"k{len(items)}")
+    return db.get(key)
+"""
+
+
+def moved(seed: int) -> tuple[list[tuple[int, bytes, bytes]], list[bool]]:
+    """All that a random log of calls gives, and which of them guesses have executed."""
+    rng = random.Random(f"guessed calls {seed}")
+    modules, module = MemoryModules(), compile_module("moves", MOVES)
+    digest = modules.put(MOVES)
+    database, ended = Database(modules), list[bool]()
+    real = Guesser.call
+
+    def noted(self: Guesser, *given: Any) -> Called | None:
+        called = real(self, *given)
+        ended.append(called is not None)
+        return called
+
+    deploy = {"module": "moves", "hash": digest, "procedures": module.procedures}
+    found = database.run([r.canonical({"id": "deploy", "deploy": deploy})], 1_000)
+    with mock.patch.object(Guesser, "call", noted):
+        for batch in range(5):
+            values = []
+            for place in range(30):
+                source, target = rng.sample(KEYS, 2)
+                amount = rng.choice([1, 2, 5, -70, 0.5, "t", True, 2**62])
+                args = {"source": source, "target": target, "by": amount}
+                call = {"procedure": "moves.move", "args": args, "keys": [source, target]}
+                if rng.random() < 0.3:
+                    items = [rng.randint(0, 9) for _ in range(rng.randint(0, 6))]
+                    keys = list(dict.fromkeys([source, f"k{len(items)}"]))
+                    noting = {"key": source, "items": items}
+                    call = {"procedure": "moves.note", "args": noting, "keys": keys}
+                parts = odd(rng, {"call": call}) if rng.random() < 0.1 else {"call": call}
+                values.append(r.canonical({"id": f"{batch}-{place}", **parts}))
+            found += database.run(values, 2_000 + 100 * batch)
+    return found, ended
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_guesses_write_is_what_the_metered_form_writes(seed: int) -> None:
+    found, ended = moved(seed)
+    assert any(ended)
+    assert not all(ended)
+    with mock.patch.object(Guesser, "pays", return_value=False):
+        assert moved(seed) == (found, [])
