@@ -170,7 +170,7 @@ def readme_session() -> list[tuple[list[str], list[str]]]:
 
 
 def steady(line: str) -> str:
-    return VOLATILE.sub("*", COPIES.sub(r"\1*", line)).strip()
+    return VOLATILE.sub("*", COPIES.sub(r"\1*", line.strip()))
 
 
 def used_from_the_command_line(stack: Stack) -> None:
