@@ -147,9 +147,9 @@ class _Query:
             if not self._has(number):
                 return f"the checkpoint file {path} is damaged"
         for store in self._stores:
-            found = store.fault()
-            if found is not None:
-                return f"the checkpoint file {path} is damaged"
+            damaged = store.fault()
+            if damaged is not None:
+                return f"the checkpoint file {damaged} is damaged"
         return f"the checkpoint {self._query} lacks files of every batch that it has done"
 
     def _has(self, batch: int) -> bool:

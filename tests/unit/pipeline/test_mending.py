@@ -149,6 +149,13 @@ def test_nothing_whole_names_a_file_and_the_command(checkpoint: Path) -> None:
         mend(checkpoint, 2, 1)
 
 
+def test_a_state_without_a_whole_file_names_one_of_its_own(checkpoint: Path) -> None:
+    for path in (checkpoint / "query/state/0/1").glob("[0-9]*"):
+        empty(path)
+    with pytest.raises(ConfigurationError, match=r"state/0/1/\d+\.(zip|changelog) is damaged"):
+        mend(checkpoint, 2, 1)
+
+
 def test_a_first_batch_that_was_torn_is_begun_again(tmp_path: Path) -> None:
     query = tmp_path / "query"
     written(query / "metadata", b"")
