@@ -217,7 +217,7 @@ class KafkaLog:
         if appends is None:
             raise LogFaultError("not started")
         self._check_fault()
-        return await appends.append(payload, headers or {})
+        return await appends.append(payload, headers)
 
     async def result(self, txn_id: str, position: LogPosition) -> Result:  # noqa: ARG002 - the port
         return await self._results.index.wait(position)

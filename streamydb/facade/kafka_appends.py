@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from streamydb.facade.append_groups import AppendGroups
 from streamydb.facade.clocks import LogClock
@@ -48,7 +48,7 @@ class KafkaAppends:
         self._is_told = False
         self._late: set[asyncio.Task[None]] = set()
 
-    async def append(self, payload: bytes, headers: Mapping[str, bytes]) -> LogPosition:
+    async def append(self, payload: bytes, headers: Mapping[str, bytes] | None) -> LogPosition:
         """Append a transaction, see `TransactionLog.append`."""
         append = _Append(payload, headers, self._loop.create_future())
         self._groups.add(partial(self._send, append))
@@ -70,14 +70,14 @@ class KafkaAppends:
             return
         append.sent_ms = self._clock.local_ms()
         heard = partial(self._hear, append)
-        if not self._producer.append_at_once(append.payload, heard, **append.more):
+        if not self._producer.append_at_once(append.payload, heard, headers=append.headers):
             task = self._loop.create_task(self._send_late(append))
             self._late.add(task)
             task.add_done_callback(self._late.discard)
 
     async def _send_late(self, append: _Append) -> None:
         """Append in a thread: it may have to wait."""
-        send = partial(self._producer.append_async, **append.more)
+        send = partial(self._producer.append_async, headers=append.headers)
         try:
             await run_in(self._executor, send, append.payload, partial(self._hear, append))
         except AppendError as error:
@@ -111,10 +111,13 @@ class _Append:
     """A transaction to be appended, and who waits for its position."""
 
     def __init__(
-        self, payload: bytes, headers: Mapping[str, bytes], position: asyncio.Future[LogPosition]
+        self,
+        payload: bytes,
+        headers: Mapping[str, bytes] | None,
+        position: asyncio.Future[LogPosition],
     ) -> None:
         self.payload = payload
-        self.more: dict[str, Any] = {"headers": headers} if headers else {}
+        self.headers = headers
         self.position = position
         self.sent_ms = 0
 

@@ -110,6 +110,6 @@ def placed(machine: Machine, owner: Any, key: Any) -> Any:
 SPECULATIVE: Final[dict[str, Callable[..., Any]]] = {
     **QUICK,
     "get1": get1, "get2": get2, "put2": put2, "placed": placed, "kept": kept,
-    "method2": method2,     "computed": computed, "give_up_guess": give_up_guess,
+    "method2": method2, "computed": computed, "give_up_guess": give_up_guess,
 }  # fmt: skip
 """The helpers by the names under which code calls them."""

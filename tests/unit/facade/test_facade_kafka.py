@@ -238,13 +238,18 @@ class FakeProducer:
         self.fate, self.at_once, self.full = fate, at_once, full
         self.payloads: list[bytes] = []
 
-    def append_at_once(self, payload: bytes, deliver: Callable[[Any, Any], None]) -> bool:
+    def append_at_once(
+        self, payload: bytes, deliver: Callable[[Any, Any], None], *, headers: Any
+    ) -> bool:
         if self.full or (self.at_once and isinstance(self.fate, AppendError)):
             return False
-        self.append_async(payload, deliver)
+        self.append_async(payload, deliver, headers=headers)
         return True
 
-    def append_async(self, payload: bytes, deliver: Callable[[Any, Any], None]) -> None:
+    def append_async(
+        self, payload: bytes, deliver: Callable[[Any, Any], None], *, headers: Any
+    ) -> None:
+        assert headers is None, "these have none"
         self.payloads.append(payload)
         if isinstance(self.fate, AppendError) and self.at_once:
             raise self.fate

@@ -69,7 +69,7 @@ async def test_each_hears_its_own_fate(seed: int) -> None:
         tasks = {}
         for number in range(60):
             payload = b"%d" % number
-            tasks[payload] = asyncio.create_task(appends.append(payload, {}))
+            tasks[payload] = asyncio.create_task(appends.append(payload, None))
             if dice.random() < 0.3:
                 await asyncio.sleep(dice.choice([0, 0.001, 0.004]))
             if dice.random() < 0.1:

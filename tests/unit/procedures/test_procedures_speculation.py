@@ -319,6 +319,7 @@ def drawn(dice: random.Random, kind: str, depth: int = 0) -> str:
 ODD = [0, 1, 2, 7, -3, 1 << 62, INTEGER_MAX, INTEGER_MIN, True, None, "a", [1, 2], {"k": 1}]
 
 
+@pytest.mark.randomized
 @pytest.mark.parametrize("seed", range(40))
 def test_random_procedures_end_as_in_the_other_form(seed: int) -> None:
     dice = random.Random(f"speculation {seed}")
