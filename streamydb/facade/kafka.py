@@ -100,7 +100,8 @@ class FollowedResults:
         """
 
         def take(batch: ResultBatch) -> Iterator[None]:
-            on_decided(ends_in(batch))
+            for ends in ends_in(batch):
+                on_decided(ends)
             yield from self.index.take(batch)
 
         self._tail = TopicFollower(self._settings, self._topic, self.starts, self._batch, take)

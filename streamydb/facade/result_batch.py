@@ -199,18 +199,14 @@ def _newest_of(result: Result) -> tuple[int, int]:
     return max(own, (again.seq, again.ts_ms)) if again else own
 
 
-def ends_in(batch: ResultBatch) -> dict[int, int]:
-    """Return partition of the log -> offset after the last record that has one of these results."""
-    ends: dict[int, int] = {}
+def ends_in(batch: ResultBatch) -> Iterator[Mapping[int, int]]:
+    """Yield the ends of these results: partition of the log -> offset after the last record."""
     for each in batch:
         if isinstance(each, Commits | CommitColumns):
-            own = each.ends
+            yield each.ends
         else:
             place = position_of(each[0])
-            own = {place.partition: place.offset + 1}
-        for number, end in own.items():
-            ends[number] = max(ends.get(number, 0), end)
-    return ends
+            yield {place.partition: place.offset + 1}
 
 
 def count_in(batch: ResultBatch) -> int:

@@ -26,7 +26,7 @@ from streamydb.kafka.producer import Appended, AppendError, AppendUnknownError
 from streamydb.kafka.receiving import TopicEnds
 from streamydb.read_model import StoreMismatchError
 from streamydb.read_model.progress import TopicProgress
-from streamydb.records import Resolved, Result, encode_resolved
+from streamydb.records import Resolved, Result, Source, encode_resolved, encode_result
 from streamydb.settings import Settings
 from streamydb.testing.in_process import scenario
 from streamydb.verify.oracle.core import Oracle
@@ -364,6 +364,28 @@ async def test_only_what_was_surely_not_appended_is_called_a_failure() -> None:
         await log_of(None, "Kafka does not answer").ends()
     with pytest.raises(KafkaUnavailableError):
         await log_of(None, "Kafka does not answer").published()
+
+
+@scenario
+async def test_the_ends_of_results_are_told_before_the_results(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who hears a verdict may append at once, in the group that begins then."""
+    made: list[Any] = []
+    monkeypatch.setattr(kafka, "TopicFollower", lambda *parts: made.append(parts[-1]))
+    results = log_of(None)._results
+    waiting = asyncio.create_task(results.index.wait(LogPosition(0, 7)))
+    await asyncio.sleep(0)
+    told: list[tuple[Mapping[int, int], bool]] = []
+    results.start(lambda ends: told.append((ends, bool(results.index._waiting))))
+    result = Result(
+        id="a", seq=1, ts_ms=1, status="committed", reads={}, failed=[], code=None,
+        source=Source(0, 7),
+    )  # fmt: skip
+    for _ in made[0]([(result, encode_result(result))]):
+        pass
+    assert told == [({0: 8}, True)]
+    assert (await waiting).id == "a"
 
 
 class FakeEnds:

@@ -16,7 +16,14 @@ from msgspec import UNSET
 from streamydb.facade import result_batch
 from streamydb.facade.auth import Caller
 from streamydb.facade.ports import LogPosition
-from streamydb.facade.result_batch import CommitColumns, Commits, batch_of, count_in, position_of
+from streamydb.facade.result_batch import (
+    CommitColumns,
+    Commits,
+    batch_of,
+    count_in,
+    ends_in,
+    position_of,
+)
 from streamydb.facade.results import ResultIndex
 from streamydb.facade.writes import verdict_body
 from streamydb.kafka.columns import OneRecord, RecordColumns
@@ -94,11 +101,14 @@ def test_results_in_batches_are_taken_as_each_of_them_alone(
         waiting = [asyncio.create_task(one.wait(position)) for position in wanted]
         await asyncio.sleep(0)
         together, at = Counter[type](), 0
+        reached: dict[int, int] = {}
         while at < len(records):
             size = rng.choice([1, 2, 30])
             batch = batch_of(RecordColumns.of(records[at : at + size]))
             for each in batch:
                 together[type(each)] += count_in([each])
+            for ends in ends_in(batch):
+                reached |= {n: max(end, reached.get(n, 0)) for n, end in ends.items()}
             left = len(one._waiting)
             for _ in one.take(batch):
                 assert left - 1 <= len(one._waiting) <= left, "it pauses after each of them"
@@ -108,6 +118,7 @@ def test_results_in_batches_are_taken_as_each_of_them_alone(
                     other.add(*pair)
             at += size
             assert shown(one, positions, ids) == shown(other, positions, ids)
+            assert reached == other.decided().offsets
         assert together[Commits] + together[CommitColumns] > 10
         assert together[CommitColumns] or fewest > 3
         for position, task in zip(wanted, waiting, strict=True):
