@@ -17,6 +17,8 @@ HOLD_S: Final = 0.025
 """How long an append waits at most, whatever becomes of the group before."""
 GATHER_S: Final = 0.002
 """How long a group waits for another append after the last one, while more are expected."""
+RETURN_S: Final = 0.008
+"""How long a group waits for the first of those who have just got their verdicts."""
 GROUP_MAX: Final = 64
 """So many appends do not wait for others."""
 
@@ -38,7 +40,7 @@ class AppendGroups:
         self._expected = 1
         self._undecided = 0
         self._unanswered = 0
-        self._ends: dict[int, int] = {}
+        self._appended: list[LogPosition] = []
         self._decided: dict[int, int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._until_s = 0.0
@@ -58,8 +60,7 @@ class AppendGroups:
 
     def appended(self, position: LogPosition) -> None:
         """Note where an append is in the log."""
-        partition, offset = position
-        self._ends[partition] = max(self._ends.get(partition, 0), offset + 1)
+        self._appended.append(position)
         self._answered()
 
     def failed(self) -> None:
@@ -90,17 +91,26 @@ class AppendGroups:
         self._end_group()
 
     def _end_group(self) -> None:
-        """Begin the next group if what was sent is decided."""
+        """Begin the next group if what was sent is decided.
+
+        It is expected to hold what waits, and what those send who get their verdicts now. Who got
+        a verdict earlier may be among those who wait.
+        """
         if not self._undecided or self._unanswered:
             return
-        if any(self._decided.get(number, 0) < end for number, end in self._ends.items()):
+        known, self._appended = self._appended, [at for at in self._appended if self._waits(at)]
+        if self._appended:
             return
-        self._expected = min(GROUP_MAX, self._undecided + len(self._held))
+        self._expected = min(GROUP_MAX, max(1, len(known) + len(self._held)))
         self._undecided = 0
-        self._ends.clear()
         if self._held:
             self._has_grown = False
-            self._wait(GATHER_S)
+            left_s = self._until_s - self._now_s()
+            self._wait(max(GATHER_S, min(RETURN_S, left_s)))
+
+    def _waits(self, position: LogPosition) -> bool:
+        """Return True if a record is not decided yet."""
+        return self._decided.get(position.partition, 0) <= position.offset
 
     def _wait(self, seconds: float) -> None:
         self._stop_waiting()

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from streamydb.facade.append_groups import GATHER_S, GROUP_MAX, HOLD_S, AppendGroups
+from streamydb.facade.append_groups import (
+    GATHER_S,
+    GROUP_MAX,
+    HOLD_S,
+    RETURN_S,
+    AppendGroups,
+)  # fmt: skip
 from streamydb.facade.ports import LogPosition
 
 
@@ -117,8 +123,34 @@ def test_a_group_does_not_wait_for_who_has_gone(world: World) -> None:
     world.take_in([0])
     world.add(3)
     world.decide()
-    world.pass_time(GATHER_S)
+    world.pass_time(RETURN_S)
     assert world.sent == [[0], [1, 2, 3]]
+
+
+def test_who_waits_alone_goes_with_those_who_take_a_while_to_return(world: World) -> None:
+    world.add()
+    world.take_in([0])
+    world.add()
+    world.decide()
+    world.take_in(world.sent[-1])
+    world.pass_time(GATHER_S * 1.5)
+    world.add()
+    assert world.sent == [[0], [1, 2]]
+
+
+def test_who_has_heard_earlier_is_not_expected_twice(world: World) -> None:
+    world.add()
+    world.take_in([0])
+    world.add(3)
+    world.decide()
+    world.pass_time(RETURN_S)
+    assert world.sent[-1] == [1, 2, 3]
+    world.take_in(world.sent[-1])
+    world.groups.decided({0: world.end - 1})
+    world.add(2)
+    world.decide()
+    world.add()
+    assert world.sent[-1] == [4, 5, 6], "all three are here"
 
 
 def test_nobody_waits_long_for_verdicts_that_do_not_come(world: World) -> None:
