@@ -42,6 +42,10 @@ PIPELINED: Final = "spark.python.udf.pipelined.enabled"
 once. Without it an output of the real-time gear takes hundreds of milliseconds.
 """
 
+POLLING_DELAY: Final = "spark.sql.streaming.pollingDelay"
+_FOLLOWING_DELAY: Final = "500ms"  # half of it is added to a hand-over from an idle log, on average
+"""How long the micro-batch gear waits before it looks for data again, beside the real-time gear."""
+
 GEAR_SLOTS: Final = 1  # so many tasks the real-time gear has, which run all the time
 DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"  # Spark's setting: options of its JVM
 _LOCAL = re.compile(r"local(?:\[([^\],]+)(,[^\]]+)?\])?")
@@ -346,12 +350,18 @@ def _session(config: PipelineConfig, jvm: EarlyJvm | None) -> SparkSession:
 
 
 def _what(config: PipelineConfig) -> tuple[str, str | None, dict[str, str]]:
-    added = dict(STORE_SETTINGS) if config.store else {}
     master = config.master
+    if config.may_have_gears and master is not None:
+        master = with_slots(master, GEAR_SLOTS)
+    return f"streamydb {config.settings.database}", master, added_settings(config)
+
+
+def added_settings(config: PipelineConfig) -> dict[str, str]:
+    """Return Spark's settings for a pipeline beside those of spark-defaults.conf."""
+    added = dict(STORE_SETTINGS) if config.store else {}
     if config.may_have_gears:
         added[PIPELINED] = "true"
-        master = None if master is None else with_slots(master, GEAR_SLOTS)
-    if config.small and master is not None:
+        added[POLLING_DELAY] = _FOLLOWING_DELAY
+    if config.small and config.master is not None:
         added[DRIVER_OPTIONS] = driver_options(SMALL_JAVA)
-    name = f"streamydb {config.settings.database}"
-    return name, master, {**added, **config.spark_conf}
+    return {**added, **config.spark_conf}

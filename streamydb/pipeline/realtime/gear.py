@@ -49,6 +49,7 @@ ELSEWHERE: Final = "another pipeline leads"
 
 _SAMPLE_S: Final = 0.1
 _TURN_S: Final = 0.05
+_QUIET_TURN_S: Final = 0.25  # while nothing comes; a turn asks Kafka and the JVM
 _BASE_S: Final = 1.0
 _AGAIN_S: Final = (0.0, 1.0, 5.0, 15.0, 60.0)
 """How long to wait after a gear that failed before it had led for long, once and again."""
@@ -231,7 +232,7 @@ class RealTimeGear(Background):
 
     def _turn(self, life: GearLife) -> bool:
         """Do what is due; return False if the other gear has the lead and is to keep it."""
-        life.wait(_TURN_S)
+        life.wait(_QUIET_TURN_S if life.is_quiet() else _TURN_S)
         life.require()
         life.note()
         self._look(life)

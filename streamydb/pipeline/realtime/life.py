@@ -50,6 +50,7 @@ GEAR_NAME: Final = "real-time"  # the name under which the real-time gear speaks
 _DRAIN_TURN_S: Final = 0.005
 _BEGIN_S: Final = 60.0
 _NOTE_S: Final = 0.1
+_QUIET_S: Final = 2.0
 
 
 class GearEnded(StreamyError):  # noqa: N818 - what happened
@@ -144,7 +145,7 @@ class GearLife:
         self._groups = ResolvedGroups()
         self._announcements = Announcements()
         self._lock = threading.Lock()
-        self._noted_s = 0.0
+        self._noted_s = self._executed_s = 0.0
         self._folder = Path(tempfile.mkdtemp(prefix="sdb-gear-"))
         named = gear_of(start.shard.incarnation, uuid.uuid4().hex[:16])
         self._config = msgspec.structs.replace(start.shard, incarnation=named, name=GEAR_NAME)
@@ -265,11 +266,18 @@ class GearLife:
                 self._changed.set()
                 return
 
+    def is_quiet(self) -> bool:
+        """Return True if the worker has executed nothing lately."""
+        return time.monotonic() - self._executed_s > _QUIET_S
+
     def _add(self, said: Executed) -> None:
+        was_quiet, self._executed_s = self.is_quiet(), time.monotonic()
         if said.follow_ups and self._reader is not None:
             self._reader.read_log(said.position)
         with self._lock:
             self._announce(self._groups.add(said))
+        if was_quiet:
+            self._changed.set()
 
     def _see(self, hashes: Sequence[int]) -> float:
         """Note outputs that are in Kafka; return in how many seconds to ask again."""

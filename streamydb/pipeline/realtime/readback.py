@@ -13,7 +13,7 @@ from streamydb.pipeline.realtime.confirmations import SeenOutputs
 __all__ = ["OutputReader"]
 
 _BATCH: Final = 5_000
-_POLL_S: Final = 0.1
+_POLL_S: Final = 0.5
 _REQUEST_S: Final = 10.0
 
 _PAUSE_S: Final = 0.002

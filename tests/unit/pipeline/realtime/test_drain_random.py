@@ -29,7 +29,8 @@ class World:
         self.announced: list[bytes] = []
         self.flushed: list[bytes] = []
         life: Any = GearLife.__new__(GearLife)
-        life._ended, life._coordinator, life._noted_s = None, None, 0.0
+        life._ended, life._coordinator = None, None
+        life._noted_s = life._executed_s = 0.0
         life._changed, life._lock, life._groups = (
             threading.Event(), threading.Lock(), ResolvedGroups()
         )  # fmt: skip

@@ -21,7 +21,13 @@ from streamydb.pipeline.realtime.requirements import (
     site_obstacle,
     version_obstacle,
 )
-from streamydb.pipeline.session import DAEMON, OUR_DAEMON, PIPELINED
+from streamydb.pipeline.session import (
+    DAEMON,
+    OUR_DAEMON,
+    PIPELINED,
+    POLLING_DELAY,
+    added_settings,
+)  # fmt: skip
 from streamydb.records.gears import database_obstacle
 from streamydb.settings import Settings
 
@@ -157,3 +163,11 @@ def test_spark_is_not_made_for_two_gears_where_there_is_one(tmp_path: Path) -> N
     assert (both.may_have_gears, both.gears_asked) == (True, True)
     assert (sharded.may_have_gears, sharded.gears_asked) == (False, True)
     assert not parse([*given[:4], "--gear", "micro-batch"]).may_have_gears
+
+
+def test_the_gear_that_follows_looks_for_records_less_often(tmp_path: Path) -> None:
+    given = ["--bootstrap", "b:1", "--checkpoint", str(tmp_path)]
+    both, alone = parse([*given, "--gear", "both"]), parse([*given, "--gear", "micro-batch"])
+    chosen = parse([*given, "--gear", "both", "--conf", f"{POLLING_DELAY}=20ms"])
+    looks = [added_settings(each).get(POLLING_DELAY) for each in (both, alone, chosen)]
+    assert looks == ["500ms", None, "20ms"]
