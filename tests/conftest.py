@@ -158,8 +158,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
         folder = _folder(item)
         if folder in _MARKED_FOLDERS:
             item.add_marker(_MARKED_FOLDERS[folder])
-        item.user_properties += [("fault", mark.args[0]) for mark in item.iter_markers("fault")]
-        if any(item.get_closest_marker(name) for name in MARKS):
+        marks = [*item.iter_markers()]
+        item.user_properties += [("fault", mark.args[0]) for mark in marks if mark.name == "fault"]
+        if any(mark.name in MARKS for mark in marks):
             item.user_properties.append(("long", True))
     yield
     items[:] = _ordered(items)

@@ -171,7 +171,7 @@ def print_raw(line: bytes) -> None:
     """Print a line of bytes that is JSON already, at once; it is JSON in every encoding."""
     text = line.decode("utf-8", "backslashreplace")
     if not is_utf8(sys.stdout):
-        text = _NOT_ASCII.sub(lambda text: json.dumps(text[0])[1:-1], text)
+        text = _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], text)
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 

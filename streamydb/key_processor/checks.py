@@ -57,7 +57,7 @@ def fed(
     """
     seqs, where = (plan.after + 1, plan.seq), {"plan": plan.number, "shard": at[0]}
     counts = Counter((part.proc, part.chunks) for part in chunks)
-    whole = {(proc, chunks) for (proc, chunks), count in counts.items() if count == chunks}
+    whole = {(proc, total) for (proc, total), count in counts.items() if count == total}
     complete = sorted(proc for proc, _ in whole) == sorted(plan.procs) and len(counts) == len(whole)
     _FEEDBACK.require(complete, "every chunk of every partition is there once", **where)
     writes.check(_FEEDBACK, seqs)

@@ -17,6 +17,7 @@ import pytest
 
 from streamydb.kafka.connect.copier import NUL_HEADER
 from tests.clients.toolchain import needs
+from tests.support.seeds import seeds
 from tests.support.sinks import EXAMPLES, Topic, run_sink
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +39,7 @@ SINKS: dict[str, Callable[[Path], dict[str, str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(seeds(8, 4)))
 @pytest.mark.parametrize("program", SINKS)
 def test_a_sink_equals_its_topic_whatever_becomes_of_that(
     program: str, seed: int, tmp_path: Path

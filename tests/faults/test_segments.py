@@ -53,7 +53,8 @@ STEPS = ("_write", "run", "finish")
     "segments that no transaction names are removed; equal to the serial replay",
 )  # fmt: skip
 @pytest.mark.fault(1, "SIGKILL of driver, JVM and workers where all values lie in segments")
-@pytest.mark.parametrize("gear", ["micro-batch", pytest.param("both", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("gear", ["micro-batch", "both"])
 def test_who_settles_values_dies(
     tmp_path: Path,
     database_on_shared: Callable[..., OnShared],

@@ -38,7 +38,7 @@ from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.order import LogRecord
 from tests.support.seeds import seeds, thinned
 
-SEEDS = seeds(40, 10)
+SEEDS = seeds(40, 6)
 RECORDS = 100
 PARTITIONS = 2
 """Of the changes."""

@@ -23,7 +23,7 @@ from streamydb.verify.oracle.order import released
 from tests.support.seeds import seeds
 from tests.support.states import ends_of, goes_on, truth, written
 
-SEEDS = range(seeds(12, 6))
+SEEDS = range(seeds(12, 4))
 
 
 class _Log:

@@ -69,14 +69,19 @@ def _watched(room: ModuleType, calls: dict[str, list[Call]]) -> Iterator[None]:
 
 
 @cache
-def _calls(grouping: str) -> dict[str, list[Call]]:
+def _calls_of(seed: int, grouping: str) -> dict[str, list[Call]]:
     calls: dict[str, list[Call]] = {}
     with ExitStack() as stack:
         for room in _ROOMS:
             stack.enter_context(_watched(room, calls))
-        for seed in _SEEDS[grouping]:
-            assert not run_seed(seed, 150, grouping=grouping).problems
+        assert not run_seed(seed, 150, grouping=grouping).problems
     return calls
+
+
+def _calls(check: str, grouping: str) -> Iterator[Call]:
+    """Yield what a check was given; a seed runs when all calls of the seeds before are used up."""
+    for seed in _SEEDS[grouping]:
+        yield from _calls_of(seed, grouping)[check]
 
 
 def must_fire(
@@ -86,7 +91,7 @@ def must_fire(
 
     ``damage`` changes the arguments in place; an IndexError says that these do not suit it.
     """
-    for args, named in _calls(grouping)[f"{check.__module__}.{check.__name__}"]:
+    for args, named in _calls(f"{check.__module__}.{check.__name__}", grouping):
         _run(check, copy.deepcopy(args), named)
         given = copy.deepcopy(args)
         try:

@@ -28,7 +28,7 @@ STATEMENTS = 25
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=seeds(20, 10))
+@settings(max_examples=seeds(20, 5))
 def test_each_statement_does_what_it_does_in_sqlite(seed: int) -> None:
     drawn = Drawn(random.Random(seed))
     pair = Pair(Tables.in_memory())

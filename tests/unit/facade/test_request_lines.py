@@ -201,7 +201,7 @@ def has_target(method: str, target: str) -> bool:
 
 
 @pytest.mark.randomized
-@settings(max_examples=seeds(600), deadline=None)
+@settings(max_examples=seeds(600, 300), deadline=None)
 @given(method=METHODS, target=TARGETS, version=VERSIONS, host=HOSTS)
 def test_any_request_line_that_is_none_is_refused(
     port: int, method: str, target: str, version: str, host: bytes

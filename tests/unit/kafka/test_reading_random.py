@@ -19,6 +19,7 @@ from streamydb.records import Resolved, Result, encode_resolved
 from streamydb.settings import Settings
 from streamydb.verify.oracle.core import Oracle
 from tests.support.memory_kafka import CONNECTION, MemoryKafka
+from tests.support.seeds import seeds
 from tests.support.strange import STRANGE
 
 NAMES = TopicNames("bank")
@@ -30,7 +31,7 @@ def own_seq(result: Result) -> int:
     return (result.duplicate or result).seq
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
 def test_every_result_is_handed_over_once_to_all_who_wait(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

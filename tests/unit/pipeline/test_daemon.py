@@ -49,6 +49,13 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as Spark has it
 
 
+@pytest.fixture
+def _light(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Have daemons load nothing, for tests of whose fork a daemon is: an eighth of the time."""
+    (tmp_path / "pandas.py").write_text(FAILS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
 def test_a_fork_has_what_was_loaded_and_lacks_no_thread() -> None:
     found = subprocess.run(
         [sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=300, check=False
@@ -72,6 +79,7 @@ def test_the_early_daemon_takes_the_place_of_the_one_that_spark_starts() -> None
     wait_for(lambda: gone(loaded) and not folder.exists(), "its end", 30)
 
 
+@pytest.mark.usefixtures("_light")
 def test_each_daemon_of_spark_is_a_fork_of_the_early_one_with_an_environment_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -89,42 +97,48 @@ def test_each_daemon_of_spark_is_a_fork_of_the_early_one_with_an_environment_of_
         assert len({daemon for daemon, _ in told}) == len(told)
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_spark_gets_a_daemon_though_the_early_one_was_killed(moment: str) -> None:
+def test_spark_gets_a_daemon_though_the_early_one_is_killed_while_it_loads() -> None:
     early = EarlyDaemon(sys.executable)
     with asked() as sparks:
-        if moment == "before":
-            process_of(early).kill()
-            assert sparks.origin(sparks.worker()) == sparks.process.pid
-            assert not early.loaded()
-        else:
-            worker = sparks.worker()
-            daemon = psutil.Process(worker.ppid())
-            worker.kill()
-            daemon.kill()
-            assert sparks.process.wait(60) == 0  # Spark starts another one then
+        process_of(early).kill()
+        assert sparks.origin(sparks.worker()) == sparks.process.pid
+        assert not early.loaded()
     with asked() as sparks:
-        loaded = sparks.process if moment == "before" else process_of(early)
-        assert sparks.origin(sparks.worker()) == loaded.pid
+        assert sparks.origin(sparks.worker()) == sparks.process.pid
 
 
-@pytest.mark.parametrize("sent", [None, b"", b'{"environ": {"A"'])
+@pytest.mark.usefixtures("_light")
+def test_spark_gets_a_daemon_though_the_one_that_it_had_was_killed() -> None:
+    early = EarlyDaemon(sys.executable)
+    with asked() as sparks:
+        worker = sparks.worker()
+        daemon = psutil.Process(worker.ppid())
+        worker.kill()
+        daemon.kill()
+        assert sparks.process.wait(60) == 0  # Spark starts another one then
+    with asked() as sparks:
+        assert sparks.origin(sparks.worker()) == process_of(early).pid
+
+
+@pytest.mark.usefixtures("_light")
 def test_the_command_of_spark_is_killed_while_it_hands_over(
-    sent: bytes | None, capfd: pytest.CaptureFixture[str]
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """The fork ends, as it has half of a place, and the next command gets another one."""
     early = EarlyDaemon(sys.executable)
-    with socket.socket(socket.AF_UNIX) as command:
-        command.connect(os.environ["STREAMYDB_DAEMON_SOCKET"])
-        if sent is not None:
-            socket.send_fds(command, [b"1"], (0, 1, 2))
-            command.sendall(sent)
-    with asked() as sparks:
-        assert sparks.origin(sparks.worker()) == process_of(early).pid
-    wait_for(lambda: not process_of(early).children(), "the end of the forks", 60)
+    for sent in (None, b"", b'{"environ": {"A"'):
+        with socket.socket(socket.AF_UNIX) as command:
+            command.connect(os.environ["STREAMYDB_DAEMON_SOCKET"])
+            if sent is not None:
+                socket.send_fds(command, [b"1"], (0, 1, 2))
+                command.sendall(sent)
+        with asked() as sparks:
+            assert sparks.origin(sparks.worker()) == process_of(early).pid, sent
+        wait_for(lambda: not process_of(early).children(), "the end of the forks", 60)
     assert "Traceback" not in capfd.readouterr().err
 
 
+@pytest.mark.usefixtures("_light")
 def test_many_open_files_of_who_starts_it_do_no_harm() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ExitStack() as open_files:
@@ -137,6 +151,7 @@ def test_many_open_files_of_who_starts_it_do_no_harm() -> None:
         assert sparks.origin(sparks.worker()) == process_of(early).pid
 
 
+@pytest.mark.usefixtures("_light")
 def test_workers_may_open_as_many_files_as_the_machine_lets_them() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ExitStack() as limited:
@@ -171,11 +186,8 @@ def test_it_ends_with_who_started_it() -> None:
     assert starter.stderr.read() == "", "no traceback, though nobody hears that it has loaded"
 
 
-def test_one_that_cannot_load_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "pandas.py").write_text(FAILS)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+@pytest.mark.usefixtures("_light")
+def test_one_that_cannot_load_says_so(capfd: pytest.CaptureFixture[str]) -> None:
     early = EarlyDaemon(sys.executable)
     assert not early.loaded()
     with asked() as sparks:

@@ -15,6 +15,7 @@ from streamydb.records.marker import Marker, decode_marker, encode_marker
 from streamydb.settings import Settings
 from streamydb.verify.oracle.order import LogRecord, released
 from tests.support.memory_kafka import Died, MemoryKafka
+from tests.support.seeds import seeds
 
 TOPIC = TopicNames("bank").transactions
 _HOUR_MS = 3_600_000
@@ -86,7 +87,7 @@ class World(threading.Event):
         return status
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(seeds(60, 24)))
 def test_every_record_is_released_and_then_no_marker_is_written(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from streamydb.procedures.core import Called, Guesser, run
 from streamydb.procedures.modules import Module
 from streamydb.records import canonical
 from tests.support.procedures import Host, module_of
+from tests.support.seeds import seeds
 
 PLACE = 42, 1_700_000_000_000, "txn-1"
 KEYS = "a", "b", "c", "d"
@@ -320,7 +321,7 @@ ODD = [0, 1, 2, 7, -3, 1 << 62, INTEGER_MAX, INTEGER_MIN, True, None, "a", [1, 2
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(seeds(40, 16)))
 def test_random_procedures_end_as_in_the_other_form(seed: int) -> None:
     dice = random.Random(f"speculation {seed}")
     held = 0

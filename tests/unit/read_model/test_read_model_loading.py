@@ -20,6 +20,7 @@ from streamydb.records import Change, decode_change
 from streamydb.records import Resolved as ResolvedRecord
 from tests.support.memory_topic import MemorySource
 from tests.support.read_model import rewritten, small_parts
+from tests.support.seeds import seeds
 from tests.unit.backup.test_snapshots import make
 from tests.unit.read_model.test_read_model_history import (
     ODD_KEYS,
@@ -75,7 +76,7 @@ def snapshot(history: History, folder: Path, at: int, files: int) -> dict[int, S
     return tails
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(seeds(25, 10)))
 def test_a_read_model_from_any_snapshot_is_right_at_every_later_seq(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,7 @@ def lose_power(folder: Path, before: bytes) -> None:
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(seeds(12, short=4)))
+@pytest.mark.parametrize("seed", range(seeds(12, 2)))
 def test_a_power_loss_undoes_the_last_commit_and_nothing_else(seed: int, tmp_path: Path) -> None:
     dice = random.Random(seed)
     topic, folder = MemoryTopic(2), tmp_path / "model"

@@ -28,6 +28,7 @@ from streamydb.sql.worker import Job, QueryOutcome, StoredRow, run
 from tests.support.generators import TEXTS
 from tests.support.memory_topic import MemoryTopic
 from tests.support.read_model import follow, resolve, write
+from tests.support.seeds import seeds
 from tests.unit.backup.test_snapshots import make
 from tests.unit.sql.test_sql import job, rows_of
 
@@ -133,7 +134,7 @@ def questions(rng: random.Random, rows: list[StoredRow]) -> Iterator[tuple[str, 
         yield f"select count(*) {joined} where {text}", asked.params, [[pairs]]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(seeds(12, 5)))
 def test_answers_are_those_of_python(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(f"sql {seed}")
     monkeypatch.setattr(dataset, "_PAGE_ROWS", rng.choice([1, 3, 4_096]))
@@ -246,7 +247,7 @@ def dying(rng: random.Random, patch: pytest.MonkeyPatch, sql: set[str]) -> Itera
         yield
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(seeds(2, 1)))
 def test_a_query_that_dies_or_lasts_harms_no_other(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

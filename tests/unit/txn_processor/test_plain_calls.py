@@ -24,6 +24,7 @@ from streamydb.records.rulings import NO_RULINGS
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.plain_calls import PlainCalls
+from tests.support.seeds import seeds
 
 KEYS = [f"k{i}" for i in range(7)]
 SIM = compile_module("sim", next(t for t in MODULES.texts.values() if b"VERSION = 1" in t))
@@ -95,7 +96,7 @@ class Database:
         ]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(seeds(30, 12)))
 def test_what_is_written_is_what_the_careful_path_writes(seed: int) -> None:
     real = PlainCalls.alone
     taken = []

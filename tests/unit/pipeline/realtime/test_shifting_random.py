@@ -7,6 +7,7 @@ import random
 import pytest
 
 from streamydb.pipeline.realtime.shifting import CALM_RATE_MAX, LogSample, Shifting
+from tests.support.seeds import seeds
 
 _CAPACITY = 800
 """Records that the gear of this test executes in a tenth of a second."""
@@ -18,7 +19,7 @@ _HURRY_MS = 600
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(seeds(40, 16)))
 def test_gears_do_not_flap_and_follow_the_load(seed: int) -> None:
     dice = random.Random(seed)
     shifting, leads, halted = Shifting(), False, False

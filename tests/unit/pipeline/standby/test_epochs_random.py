@@ -21,6 +21,7 @@ from streamydb.pipeline.standby.position import PipelinePosition
 from streamydb.records.begins import EVERYWHERE
 from streamydb.records.rulings import Fault, Fence, decode_ruling
 from tests.support.memory_kafka import CONNECTION, MemoryKafka
+from tests.support.seeds import seeds
 
 NAMES = TopicNames("bank")
 WEEK_MS = 7 * 86_400_000
@@ -156,7 +157,7 @@ class World:
         return max(fences, key=lambda fence: fence.epoch).pipeline
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(seeds(40, 16)))
 def test_who_leads_can_rule_and_nobody_else_whatever_was_forgotten(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
