@@ -175,10 +175,8 @@ def state_at(
 
     ``base``: the state to begin with. ``seq``: where to stop; `EVERYTHING`: where the log stops.
     ``log_ends``: per partition, where to stop reading.
-
-    Raises:
-        BackupError: the log ends before that seq.
-        ModuleMissing: a stored procedure's code is not there.
+    Raises BackupError: the log ends before that seq. Raises ModuleMissing: a stored procedure's
+    code is not there.
     """
     if base is not None and base.about.seq == seq:
         yield base, {}

@@ -103,10 +103,8 @@ def seq_until(log: LogSource, manifest: BackupManifest, at: dt.datetime) -> int:
 
 def moment_at(log: LiveLog, seq: int | None, progress: Progress) -> StateDescription:
     """Describe the state right after a seq (None: the newest), executing the log up to there.
-
-    Raises:
-        BackupError: the log ends before that seq.
-        ModuleMissing: the code of a stored procedure is not there.
+    Raises BackupError: the log ends before that seq. Raises ModuleMissing: the code of a stored
+    procedure is not there.
     """
     manifest = log.manifest
     records = sum(manifest.ends.values())

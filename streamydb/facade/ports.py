@@ -298,12 +298,9 @@ class ChangeSource(Protocol):
     def history(self, since: int) -> AsyncGenerator[ChangeBatch, None]:
         """Yield the batches after seq `since`, for those that came too late for the published.
 
-        The generator never ends by itself; close it.
-
-        Raises:
-            ProblemError: snapshot-gone: some of those changes are not kept any more.
-            KafkaUnavailableError: Kafka does not answer.
-            RecordError: a change is of a release that this one cannot read.
+        The generator never ends by itself; close it. Raises ProblemError: snapshot-gone: some of
+        those changes are not kept any more. Raises RecordError: a change is of a release that this
+        one cannot read.
         """
 
     def fault(self) -> str | None:

@@ -131,10 +131,7 @@ def seen(
     same.
 
     ``own``: pipelines that the caller knows about; they are not listened for.
-
-    Raises:
-        ReadingError: Kafka does not answer, this user may not read the topic, or there is none.
-        TopicsError: Kafka does not answer.
+    Raises ReadingError: Kafka does not answer, this user may not read the topic, or there is none.
     """
     log = log_id(connection, database)
     with TopicReader(connection, TopicNames(database).control) as reader:

@@ -251,10 +251,8 @@ class Producer:
         headers: Mapping[str, bytes] | None = None,
     ) -> None:
         """Append a transaction and be called back, in another thread, when its fate is known.
-
-        Raises:
-            TransactionRefusedError: it is no valid transaction; there will be no call.
-            AppendError: it cannot be sent; there will be no call.
+        Raises TransactionRefusedError: it is no valid transaction; there will be no call. Raises
+        AppendError: it cannot be sent; there will be no call.
         """
         value = encode(transaction, validate=self._validate)
         # Put a record into the local queue, waiting while it is full.

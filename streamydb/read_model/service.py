@@ -36,11 +36,8 @@ def run(
     ``copy_from``: a read model that a new one begins with a copy of. ``from_snapshot``: a Parquet
     snapshot that a new one begins with. ``retention_s``: for how many seconds of commit time
     snapshots are kept at least. ``retention_seqs``: for how many transactions they are kept at
-    least.
-
-    Raises:
-        ConfigurationError: a retention is negative, or no number.
-        StreamyError: it cannot be loaded, or cannot go on.
+    least. Raises ConfigurationError: a retention is negative, or no number. Raises StreamyError: it
+    cannot be loaded, or cannot go on.
     """
     try:
         Retention(retention_s, retention_seqs)

@@ -96,10 +96,8 @@ class Snapshot:
 
     def get(self, key: str) -> Entry | None:
         """The entry of a key; None if it does not exist.
-
-        Raises:
-            ValueRejected: it can be no key: too long, or not Unicode text.
-            StoreFailedError: the file is damaged.
+        Raises ValueRejected: it can be no key: too long, or not Unicode text. Raises
+        StoreFailedError: the file is damaged.
         """
         data = key_bytes(key)
         self._id()  # fails when the file is closed: what is mapped must not be read then
@@ -114,10 +112,7 @@ class Snapshot:
 
     def get_many(self, keys: Sequence[str]) -> list[Entry | None]:
         """The entries of keys, in their order.
-
-        Raises:
-            ValueRejected: as `get`.
-            StoreFailedError: as `get`.
+        Raises ValueRejected: as `get`. Raises StoreFailedError: as `get`.
         """
         texts = [key_bytes(key) for key in keys]
         ends = np.fromiter(accumulate(map(len, texts)), np.int64, len(texts))
@@ -136,11 +131,8 @@ class Snapshot:
     def get_json(self, keys: Sequence[str], bytes_max: int) -> bytes | None:
         """The entries of keys as members of a JSON object; each key once, absent ones null.
 
-        None if their values have more than ``bytes_max`` bytes.
-
-        Raises:
-            ValueRejected: as `get`.
-            StoreFailedError: as `get`.
+        None if their values have more than ``bytes_max`` bytes. Raises ValueRejected: as `get`.
+        Raises StoreFailedError: as `get`.
         """
         texts = list(dict.fromkeys(map(key_bytes, keys)))
         ends = np.fromiter(accumulate(map(len, texts)), np.int64, len(texts))
@@ -162,11 +154,9 @@ class Snapshot:
         """Entries in the order of their keys' UTF-8 bytes, which is that of their characters.
 
         ``prefix``: only keys that begin with it. ``start``: only keys from it on. ``end``: only
-        keys before it. ``after``: only keys behind it: the last one of the page before.
-
-        Raises:
-            ValueError: ``limit`` is negative.
-            ValueRejected: a bound can be no key: too long, or not Unicode text.
+        keys before it. ``after``: only keys behind it: the last one of the page before. Raises
+        ValueError: ``limit`` is negative. Raises ValueRejected: a bound can be no key: too long, or
+        not Unicode text.
         """
         if limit < 0:
             raise ValueError(f"limit must be 0 or more, not {limit}")
@@ -260,10 +250,7 @@ class Snapshot:
 
     def history(self, key: str, limit: int = 100) -> list[Version]:
         """Versions of a key up to ``seq``, newest first, as far back as snapshots are kept.
-
-        Raises:
-            ValueError: ``limit`` is negative.
-            ValueRejected: as `get`.
+        Raises ValueError: ``limit`` is negative. Raises ValueRejected: as `get`.
         """
         if limit < 0:
             raise ValueError(f"limit must be 0 or more, not {limit}")

@@ -40,9 +40,7 @@ class SeenRecords:
 
     def __init__(self, resolved: int = 0, above: bytes = b"", topic: str = "") -> None:
         """Begin where another one, whose `pack` gave ``above``, ended.
-
-        Raises:
-            ConfigurationError: that one was of another topic than ``topic``.
+        Raises ConfigurationError: that one was of another topic than ``topic``.
         """
         self.resolved = resolved
         known, names = _decode(above[len(_MARK) :]) if above else ("", [])

@@ -52,10 +52,8 @@ _RESULTS: Final = pa.schema(
 def events(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Batches of (partition, offset, key, value) of the changes topic as `EVENTS`.
 
-    Tombstones, and what something else has written there, are left out.
-
-    Raises:
-        RecordError: a record of ours cannot be read.
+    Tombstones, and what something else has written there, are left out. Raises RecordError: a
+    record of ours cannot be read.
     """
     changes = ChangeRecords("the changes")
     for batch in batches:
@@ -67,9 +65,7 @@ def events(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def results(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Batches of (value) of the results topic as `RESULTS`; what is no result is left out.
-
-    Raises:
-        RecordError: a result cannot be read.
+    Raises RecordError: a result cannot be read.
     """
     for batch in batches:
         values = batch.column("value").to_pylist()
