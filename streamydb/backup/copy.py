@@ -17,8 +17,7 @@ import lmdb
 import msgspec
 
 from streamydb.backup.folder import BackupFolder
-from streamydb.backup.kafka import BackupLog, told_digests
-from streamydb.backup.log_end import require_same_end
+from streamydb.backup.kafka import BackupLog, require_same_end, told_digests
 from streamydb.backup.manifest import FORMAT, BackupError, BackupManifest
 from streamydb.backup.pieces import LogSource, joined
 from streamydb.backup.replay import EVERYTHING, LogReplay, StateAfter, replay

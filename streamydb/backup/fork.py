@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from streamydb.backup.copy import Progress, Subject, config_of, state_at
 from streamydb.backup.folder import BackupFolder
-from streamydb.backup.kafka import BackupLog
-from streamydb.backup.log_end import require_same_end
+from streamydb.backup.kafka import BackupLog, require_same_end
 from streamydb.backup.manifest import BackupError, BackupManifest
 from streamydb.backup.pieces import LogSource, Piece
 from streamydb.backup.replay import EVERYTHING
