@@ -17,6 +17,7 @@ from streamydb.kafka.receiving import NextRecord
 from streamydb.read_model.ports import JsonPage, Scannable, StoredEntry
 from streamydb.read_model.progress import TopicProgress
 from streamydb.records import Result
+from streamydb.records.ranges import ScanRange
 
 
 class LogPosition(NamedTuple):
@@ -94,15 +95,7 @@ class ModelSnapshot(Scannable, Protocol):
         """
 
     def scan_json(
-        self,
-        *,
-        prefix: str,
-        start: str | None,
-        end: str | None,
-        after: str | None,
-        limit: int,
-        bytes_max: int,
-        at_once: bool = False,
+        self, keys: ScanRange, *, limit: int, bytes_max: int, at_once: bool = False
     ) -> JsonPage:
         """Return a page: at most ``limit`` entries, and ``bytes_max`` bytes of values, but one.
         With ``at_once`` it is not `whole` if that takes long.
