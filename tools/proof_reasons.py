@@ -23,7 +23,7 @@ _COMMANDS: Final = (
 _JUDGES: Final = "judges what was written and changes nothing; damage by hand shows that it notices"
 _FRAMES: Final = (
     "runs on a Spark session, see `tests/spark/test_frames.py`; what it decides of rows is in "
-    "`spark.rows`, `payloads` and `repetitions`"
+    "`spark.rows` and `payloads`"
 )
 _FREES: Final = "when memory is freed; changes no answer"
 _WARMS: Final = "compiles what is run later; its results are thrown away"
@@ -40,7 +40,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.frames.jit": "makes kernels of functions; the kernels are executed",
     "streamydb.frames.shards": _ERRORS,
     "streamydb.facade.about": _SHOWS,
-    "streamydb.facade.kafka_streams": _REAL,
+    "streamydb.facade.kafka_changes": _REAL,
     "streamydb.facade.openapi": _DOCUMENT,
     "streamydb.facade.traces": _SHOWS,
     "streamydb.kafka.changes": _REAL,
@@ -94,7 +94,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.pipeline.shutdown": "case 44 of docs/reliability.md: what hangs is ended by force",
     "streamydb.pipeline.standby.handover": _REAL,
     "streamydb.pipeline.warmup": _WARMS,
-    "streamydb.read_model.metrics": _SHOWS,
     "streamydb.read_model.ports": "types that snapshots are held to; it has no function",
     "streamydb.read_model.needs": "hands on what `read_model.store` says, which has its own row",
     "streamydb.read_model.service": _REAL,

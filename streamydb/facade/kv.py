@@ -9,8 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from streamydb.client.session import new_id
-from streamydb.facade.answer import Answer, json_answer, unchanged
-from streamydb.facade.codings import tagged
+from streamydb.facade.answer import Answer, json_answer, tagged, unchanged
 from streamydb.facade.conditions import KeyConditions, conditions_of, entity_tag
 from streamydb.facade.cursors import ListCursor, decode_cursor, encode_cursor
 from streamydb.facade.headers import idempotency_key, preference

@@ -29,7 +29,7 @@ from streamydb.records import Result
 from streamydb.records.ranges import ScanRange
 
 if TYPE_CHECKING:
-    from streamydb.sql.dialogues import DialoguePool
+    from streamydb.sql.pool import DialoguePool
 
 _PAGE_ENTRIES: Final = 1_000
 _ATTEMPTS_MAX: Final = 30
@@ -154,7 +154,7 @@ class StatementRunner:
 
     def _started(self) -> DialoguePool:
         from streamydb.sql import tables
-        from streamydb.sql.dialogues import DialoguePool
+        from streamydb.sql.pool import DialoguePool
 
         self._queries.must_run()
         if (package := tables.missing()) is not None:
@@ -168,7 +168,7 @@ class StatementRunner:
         self, pool: DialoguePool, wanted: SqlTransaction, asker: str
     ) -> tuple[int, dict[str, Any], list[dict[str, Any]]]:
         """The seq that was read, what came of the statements, and what must still hold."""
-        from streamydb.sql.dialogues import TooMuch
+        from streamydb.sql.pool import TooMuch
 
         settings = self._settings
         job = {

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Gauge
 
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.kafka.changes import KafkaSource
@@ -11,11 +15,10 @@ from streamydb.kafka.names import TopicNames
 from streamydb.local.exposition import serve
 from streamydb.local.own_process import compiles, keep_all, renew, trim_when_idle
 from streamydb.local.signals import stop_event
-from streamydb.read_model.core import Retention
+from streamydb.read_model.core import ResolvedPoint, Retention
 from streamydb.read_model.errors import StoreMismatchError
 from streamydb.read_model.follower import RETENTION_S, RETENTION_SEQS, Follower
 from streamydb.read_model.load import copy_to, load
-from streamydb.read_model.metrics import registry_of
 from streamydb.read_model.model import ReadModel
 from streamydb.read_model.warmup import warm_up
 from streamydb.settings import Settings
@@ -100,3 +103,22 @@ def _topic_id(settings: Settings) -> str | None:
         return None
     finally:
         source.close()
+
+
+def registry_of(model: ReadModel) -> CollectorRegistry:
+    registry = CollectorRegistry()
+
+    def show(name: str, text: str, value: Callable[[ResolvedPoint], float]) -> None:
+        def ask() -> float:
+            try:
+                return value(model.latest())
+            except StreamyError:
+                return math.nan
+
+        gauge = Gauge(f"streamydb_read_model_{name}", text, registry=registry)
+        gauge.set_function(ask)
+
+    show("seq", "Last seq that reads see", lambda at: at.seq)
+    show("timestamp_seconds", "Commit time of that seq", lambda at: at.ts_ms / 1000)
+    show("covered_records", "Log records up to that seq", lambda at: sum(at.offsets.values()))
+    return registry
