@@ -36,7 +36,6 @@ _SCHEMA: Final = (
 
 REASONS: Final[dict[str, str]] = {
     "streamydb.cli": _COMMANDS,
-    "streamydb.client.testing": "an old name of another module",
     "streamydb.frames.jit": "makes kernels of functions; the kernels are executed",
     "streamydb.frames.shards": _ERRORS,
     "streamydb.facade.about": _SHOWS,
