@@ -94,7 +94,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.pipeline.standby.handover": _REAL,
     "streamydb.pipeline.warmup": _WARMS,
     "streamydb.read_model.ports": "types that snapshots are held to; it has no function",
-    "streamydb.read_model.needs": "hands on what `read_model.store` says, which has its own row",
     "streamydb.read_model.service": _REAL,
     "streamydb.read_model.warmup": _WARMS,
     "streamydb.records.transaction_schema": _SCHEMA,
