@@ -11,10 +11,6 @@ _REAL: Final = (
 )
 _SHOWS: Final = "shows what others have decided; nothing reads it back"
 _STARTS: Final = "finds, starts or stops programs and files; decides nothing of data"
-_DOCUMENT: Final = (
-    "describes the facade, once; requests drawn from the description hold it against the answers "
-    "(`tests/unit/facade/test_facade_document.py`)"
-)
 _ERRORS: Final = "makes a message; decides nothing"
 _COMMANDS: Final = (
     "commands: they call functions of other rooms, which have rows of their own and refuse what is "
@@ -40,7 +36,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.frames.shards": _ERRORS,
     "streamydb.facade.about": _SHOWS,
     "streamydb.facade.kafka_changes": _REAL,
-    "streamydb.facade.openapi": _DOCUMENT,
     "streamydb.facade.traces": _SHOWS,
     "streamydb.kafka.changes": _REAL,
     "streamydb.kafka.checks": _TOPICS,
