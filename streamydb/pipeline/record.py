@@ -271,7 +271,7 @@ def settled(settings: Settings, known: FoundingFacts, log_topic: TopicDescriptio
 def of_terms(known_log: str, terms: str) -> FoundingFacts:
     """Return the facts among the settings that a pipeline has announced (`ShardConfig.terms`)."""
     terms_by_name = dict(part.split("=", 1) for part in terms.split() if "=" in part)
-    facts = {
+    facts: dict[str, Any] = {
         name: int(terms_by_name[name])
         for name in ("partitions", "id_window", "digest_interval")
         if terms_by_name.get(name, "").isdigit()
