@@ -43,6 +43,7 @@ from streamydb.records import (
     encode_change,
     encode_resolved,
 )
+from streamydb.records.ranges import ScanRange
 from streamydb.settings import Settings
 
 ACCOUNTS = 100_000
@@ -229,7 +230,7 @@ def reads(model: ReadModel) -> None:
         for name, read in (
             ("get", snapshot.get),
             ("16 keys", lambda key: snapshot.get_many([key] * 16)),
-            ("scan of 100", lambda key: snapshot.scan(start=key, limit=100)),
+            ("scan of 100", lambda key: snapshot.scan(ScanRange(start=key), limit=100)),
             ("snapshot and get", lambda _: opened()),
         ):
             one = clock.watched(name, lambda read=read: [read(key) for key in keys])

@@ -64,7 +64,7 @@ class RecoveryLoad:
 
     def _append(self) -> None:
         self._reads.wait(WAIT_S)
-        with Producer(self._settings, linger_ms=0, validate=False) as producer:
+        with Producer(self._settings, linger_ms=0) as producer:
             begun_s = time.monotonic()
             while not self._stop.wait(self._due_s(begun_s)):
                 number = len(self.appended_s)

@@ -296,10 +296,8 @@ class Settings(BaseSettings):
     def spark_options(self) -> ClientConfig:
         """Return the same connection settings as options of Spark's Kafka source and sink.
 
-        Certificates are passed by content, so that executors need not have the files.
-
-        Raises:
-            SecretFileError: a file that the settings name cannot be read.
+        Certificates are passed by content, so that executors need not have the files. Raises
+        SecretFileError: a file that the settings name cannot be read.
         """
         options = ClientConfig({"kafka.bootstrap.servers": self.bootstrap_servers})
         if self.security_protocol != "PLAINTEXT":

@@ -11,10 +11,6 @@ _REAL: Final = (
 )
 _SHOWS: Final = "shows what others have decided; nothing reads it back"
 _STARTS: Final = "finds, starts or stops programs and files; decides nothing of data"
-_DOCUMENT: Final = (
-    "describes the facade, once; requests drawn from the description hold it against the answers "
-    "(`tests/unit/facade/test_facade_document.py`)"
-)
 _ERRORS: Final = "makes a message; decides nothing"
 _COMMANDS: Final = (
     "commands: they call functions of other rooms, which have rows of their own and refuse what is "
@@ -23,7 +19,7 @@ _COMMANDS: Final = (
 _JUDGES: Final = "judges what was written and changes nothing; damage by hand shows that it notices"
 _FRAMES: Final = (
     "runs on a Spark session, see `tests/spark/test_frames.py`; what it decides of rows is in "
-    "`spark.rows`, `payloads` and `repetitions`"
+    "`spark.rows` and `payloads`"
 )
 _FREES: Final = "when memory is freed; changes no answer"
 _WARMS: Final = "compiles what is run later; its results are thrown away"
@@ -36,12 +32,10 @@ _SCHEMA: Final = (
 
 REASONS: Final[dict[str, str]] = {
     "streamydb.cli": _COMMANDS,
-    "streamydb.client.testing": "an old name of another module",
     "streamydb.frames.jit": "makes kernels of functions; the kernels are executed",
     "streamydb.frames.shards": _ERRORS,
     "streamydb.facade.about": _SHOWS,
-    "streamydb.facade.kafka_streams": _REAL,
-    "streamydb.facade.openapi": _DOCUMENT,
+    "streamydb.facade.kafka_changes": _REAL,
     "streamydb.facade.traces": _SHOWS,
     "streamydb.kafka.changes": _REAL,
     "streamydb.kafka.checks": _TOPICS,
@@ -94,9 +88,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.pipeline.shutdown": "case 44 of docs/reliability.md: what hangs is ended by force",
     "streamydb.pipeline.standby.handover": _REAL,
     "streamydb.pipeline.warmup": _WARMS,
-    "streamydb.read_model.metrics": _SHOWS,
     "streamydb.read_model.ports": "types that snapshots are held to; it has no function",
-    "streamydb.read_model.needs": "hands on what `read_model.store` says, which has its own row",
     "streamydb.read_model.service": _REAL,
     "streamydb.read_model.warmup": _WARMS,
     "streamydb.records.transaction_schema": _SCHEMA,

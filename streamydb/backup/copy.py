@@ -17,8 +17,7 @@ import lmdb
 import msgspec
 
 from streamydb.backup.folder import BackupFolder
-from streamydb.backup.kafka import BackupLog, told_digests
-from streamydb.backup.log_end import require_same_end
+from streamydb.backup.kafka import BackupLog, require_same_end, told_digests
 from streamydb.backup.manifest import FORMAT, BackupError, BackupManifest
 from streamydb.backup.pieces import LogSource, joined
 from streamydb.backup.replay import EVERYTHING, LogReplay, StateAfter, replay
@@ -175,10 +174,8 @@ def state_at(
 
     ``base``: the state to begin with. ``seq``: where to stop; `EVERYTHING`: where the log stops.
     ``log_ends``: per partition, where to stop reading.
-
-    Raises:
-        BackupError: the log ends before that seq.
-        ModuleMissing: a stored procedure's code is not there.
+    Raises BackupError: the log ends before that seq. Raises ModuleMissing: a stored procedure's
+    code is not there.
     """
     if base is not None and base.about.seq == seq:
         yield base, {}

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from streamydb.backup.copy import Progress, Subject, config_of, state_at
 from streamydb.backup.folder import BackupFolder
-from streamydb.backup.kafka import BackupLog
-from streamydb.backup.log_end import require_same_end
+from streamydb.backup.kafka import BackupLog, require_same_end
 from streamydb.backup.manifest import BackupError, BackupManifest
 from streamydb.backup.pieces import LogSource, Piece
 from streamydb.backup.replay import EVERYTHING
@@ -103,10 +102,8 @@ def seq_until(log: LogSource, manifest: BackupManifest, at: dt.datetime) -> int:
 
 def moment_at(log: LiveLog, seq: int | None, progress: Progress) -> StateDescription:
     """Describe the state right after a seq (None: the newest), executing the log up to there.
-
-    Raises:
-        BackupError: the log ends before that seq.
-        ModuleMissing: the code of a stored procedure is not there.
+    Raises BackupError: the log ends before that seq. Raises ModuleMissing: the code of a stored
+    procedure is not there.
     """
     manifest = log.manifest
     records = sum(manifest.ends.values())

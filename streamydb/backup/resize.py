@@ -12,8 +12,7 @@ from pathlib import Path
 
 from streamydb.backup.copy import Progress, Subject, config_of, owned, state_at
 from streamydb.backup.folder import BackupFolder, StateFolder
-from streamydb.backup.kafka import BackupLog
-from streamydb.backup.log_end import require_same_end
+from streamydb.backup.kafka import BackupLog, require_same_end
 from streamydb.backup.manifest import BackupError
 from streamydb.backup.start import START
 from streamydb.backup.state import State, StateDescription

@@ -7,8 +7,7 @@ from typing import Final, NamedTuple
 
 from streamydb.backup.copy import Progress
 from streamydb.backup.folder import BackupFolder
-from streamydb.backup.kafka import BackupLog
-from streamydb.backup.log_end import require_same_end
+from streamydb.backup.kafka import BackupLog, require_same_end
 from streamydb.backup.manifest import BackupError, BackupManifest
 from streamydb.backup.needs import Need
 from streamydb.backup.state import StateDescription

@@ -13,7 +13,11 @@ from streamydb.cli.phases import Phases
 from streamydb.cli.target import find_target
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from streamydb.backup.needs import Need
     from streamydb.backup.trim import Cut
+    from streamydb.local.folder import DatabaseFolder
 
 Folder = Annotated[Path, typer.Argument(help="The folder of the backup.")]
 
@@ -72,7 +76,6 @@ def trim(
     from streamydb.backup.kafka import BackupLog
     from streamydb.backup.needs import Need, needs
     from streamydb.cli.backup_options import noting, resolved_seq, subject_of
-    from streamydb.read_model.needs import read_model_needs
 
     target = find_target(options)
     backup_folder = BackupFolder(folder)
@@ -81,7 +84,7 @@ def trim(
         log = BackupLog(subject.connection, subject.database)
         cut = trims.cut(backup_folder, backup_folder.manifest(), subject.log, log.spans())
         all_needs = list(needs(subject.connection, subject.database, subject.log, target.files))
-        all_needs += read_model_needs(target.files, subject.database)
+        all_needs += _read_model_needs(target.files, subject.database)
         all_needs.append(Need("what is resolved", "resolved", resolved_seq(target), None))
         against = trims.refusals(cut, all_needs, without or ())
         trims.verify(backup_folder, cut, log, noting(phase))
@@ -98,6 +101,26 @@ def trim(
         _tell(cut, against, deleted=yes)
     if against:
         raise typer.Exit(EXIT_NO)
+
+
+def _read_model_needs(place: DatabaseFolder, database: str) -> Iterator[Need]:
+    """The read model of this home: what it lacks comes from the changes, not from the log; but
+    while it is behind, nobody has seen that those are whole.
+    """
+    from streamydb.backup.needs import Need
+    from streamydb.read_model import ReadModel, StoreMissingError
+
+    if not place.read_model.exists():
+        return
+    try:
+        model = ReadModel.open(place.read_model, database)
+    except StoreMissingError:
+        return
+    try:
+        seq = model.store.resolved().seq
+    finally:
+        model.close()
+    yield Need(f"the read model {place.read_model}", "read-model", seq, None)
 
 
 def _tell(cut: Cut, against: list[str], *, deleted: bool) -> None:

@@ -106,7 +106,7 @@ def call_many(
     patience_s = min(max(timeout_s, _PATIENCE_S_MIN), _PATIENCE_S_MAX)
     with (
         ResultReader(settings, patience_s=patience_s, look=look) as results,
-        Producer(settings, validate=False) as producer,
+        Producer(settings) as producer,
     ):
         sent: deque[bytes] = deque()
         waiting: deque[tuple[Appended, bytes]] = deque()

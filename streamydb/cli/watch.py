@@ -15,9 +15,10 @@ from streamydb.cli.target import find_target
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.records import Change
 from streamydb.records.formats import UNREADABLE
+from streamydb.records.ranges import ScanRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from streamydb.cli.target import Target
     from streamydb.facade.feed import ChangeFilter
@@ -71,7 +72,7 @@ def watch(
 
     After a restart of the pipeline a record may come twice, with the same seq and index.
     """
-    chosen = _chosen(feed, (prefix, start, end, where, where_before), since)
+    chosen = _chosen(feed, ScanRange(prefix, start, end), (where, where_before), since)
     target = find_target(options)
     count = 0
     try:
@@ -95,10 +96,8 @@ def records(
 
     target.must_listen()
     with TopicReader(target.connection, f"{target.database}.{feed.value}") as reader:
-        spans = reader.spans()
-        reader.assign({n: span.low if from_start else span.high for n, span in spans.items()})
-        for batch in reader.until({number: span.high for number, span in spans.items()}):
-            yield from batch
+        spans = reader.spans().items()
+        yield from reader.between({n: s if from_start else (s.high, s.high) for n, s in spans})
         while follow:
             yield from reader.batch(POLL_S)
 
@@ -130,7 +129,7 @@ class Chosen:
             return False
         if key is None:  # a resolved record, or the result of a record in which no id was found
             marks = self._feed is WatchTarget.changes
-            return (resolved or not marks) and not self._wanted.prefix
+            return (resolved or not marks) and not self._wanted.keys.prefix
         if value is None and self._valued:
             return False
         name = key.decode("utf-8", "surrogateescape")
@@ -148,15 +147,19 @@ class Chosen:
         return self._seqs.get(partition, 0)
 
 
-def _chosen(feed: WatchTarget, asked: Sequence[str | None], since: int | None) -> Chosen:
-    """Return the records that options ask for: prefix, start, end, checks of values."""
+def _chosen(
+    feed: WatchTarget, keys: ScanRange, checks: tuple[str | None, str | None], since: int | None
+) -> Chosen:
+    """Return the records that options ask for; ``checks``: of the values after and before."""
     from streamydb.facade.feed import change_filter
     from streamydb.facade.problems import ProblemError
 
-    if feed is not WatchTarget.changes and (since is not None or any(asked[1:])):
+    if feed is not WatchTarget.changes and (
+        since is not None or any([keys.start, keys.end, *checks])
+    ):
         fail("--start, --end, --where, --where-before and --since are for changes", EXIT_USAGE)
     try:
-        return Chosen(change_filter(*asked), since, feed)
+        return Chosen(change_filter(keys, *checks), since, feed)
     except ProblemError as error:
         fail(error.detail, EXIT_USAGE)
 

@@ -20,9 +20,8 @@ from __future__ import annotations
 
 from streamydb.client.awaiting.client import AsyncClient
 from streamydb.client.awaiting.views import AsyncAtomic, AsyncView, AsyncWatch
-from streamydb.client.blocking.client import Client
+from streamydb.client.blocking.client import Atomic, Client, View, Watch
 from streamydb.client.blocking.transports import drive
-from streamydb.client.blocking.views import Atomic, View, Watch
 from streamydb.client.connector import connect, connect_async
 from streamydb.client.core import drive as drive_async
 from streamydb.client.errors import (

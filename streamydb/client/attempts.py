@@ -34,7 +34,7 @@ from streamydb.client.session import Session, perform
 from streamydb.client.transactions import prepare
 from streamydb.errors import NULL_VALUE, ValueRejected
 from streamydb.records import canonical, decode_value
-from streamydb.records.ranges import first_behind
+from streamydb.records.ranges import ScanRange, first_behind
 
 _SYSTEM, _BEHIND_SYSTEM = "$", "%"
 _FIRST: Final = "\0"
@@ -51,7 +51,7 @@ def range_checks(scan: RangeScan, seq: int) -> list[dict[str, Any]]:
     """
     if scan.whole is None:
         return []
-    prefix, (begin, end) = scan.bounds[0], _bounds(scan)
+    prefix, (begin, end) = scan.keys.prefix, _bounds(scan)
     alone = prefix and (begin, end) == (prefix, first_behind(prefix))
     endless = end is None and not alone
     if endless or (begin < _BEHIND_SYSTEM and (end or _BEHIND_SYSTEM) > _SYSTEM):
@@ -95,9 +95,9 @@ def with_writes(
 
 
 def _bounds(scan: RangeScan) -> tuple[str, str | None]:
-    prefix, start, end = scan.bounds
-    ends = [each for each in (first_behind(prefix), end) if each is not None]
-    return max(prefix, start or ""), min(ends, default=None)
+    keys = scan.keys
+    ends = [each for each in (first_behind(keys.prefix), keys.end) if each is not None]
+    return max(keys.prefix, keys.start or ""), min(ends, default=None)
 
 
 class Attempt:
@@ -125,9 +125,9 @@ class Attempt:
             yield from self._fetch(missing)
         return {key: self._entry(key) for key in keys}
 
-    def scan(self, prefix: str, start: str | None, end: str | None, limit: int | None) -> RangeScan:
+    def scan(self, keys: ScanRange, limit: int | None) -> RangeScan:
         self._check_open()
-        begun = RangeScan(self._session, prefix, start, end, self._place(), limit)
+        begun = RangeScan(self._session, keys, self._place(), limit)
         begun.own = {
             key: data for key, data in self._writes.items() if has_yet_to_reach(begun, [key])
         }

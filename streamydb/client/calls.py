@@ -44,7 +44,7 @@ from streamydb.procedures.core import declared_keys, run, version_of
 from streamydb.procedures.declare import Abort, DeclaredKeys, declared, range_of
 from streamydb.procedures.modules import Module
 from streamydb.procedures.view import Stamp
-from streamydb.records.ranges import Bounds, Range
+from streamydb.records.ranges import Bounds, Range, ScanRange
 from streamydb.records.updates import apply_update
 
 _TOGETHER: Final = 256  # keys that one run notes to be read
@@ -124,7 +124,7 @@ def read_needed(
         return
     named = Range.of(what)
     start, end = (None if bound is UNSET else bound for bound in (named.start, named.end))
-    scan = RangeScan(session, named.prefix or "", start, end, point, None)
+    scan = RangeScan(session, ScanRange(named.prefix or "", start, end), point, None)
     entries: list[Stored] = []
     while page := (yield from scan_page(scan, timeout_s)):
         entries += page

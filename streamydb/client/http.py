@@ -11,7 +11,6 @@ import secrets
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -86,7 +85,7 @@ def encode(request: requests.Request[Any]) -> HttpRequest:
     elif isinstance(request, requests.Scan):
         path, params = "/v1/kv", {"limit": request.limit, "cursor": request.cursor}
         if request.cursor is None:  # one has the parameters of the first page in it
-            bounds = {"prefix": request.prefix or None, "start": request.start, "end": request.end}
+            bounds = request.keys.texts()
             params = {**bounds, **_freshness(request.freshness), "limit": request.limit}
     elif isinstance(request, requests.Query):
         fields = {"sql": request.sql, "params": request.params, "prefix": request.prefix}
@@ -116,8 +115,9 @@ def encode(request: requests.Request[Any]) -> HttpRequest:
 
 
 def encode_open(request: requests.Open) -> HttpRequest:
-    bounds = {**asdict(request.wanted), "prefix": request.wanted.prefix or None}
-    params = {name: text for name, text in bounds.items() if text is not None}
+    wanted = request.wanted
+    checks = {"where": wanted.where, "where_before": wanted.where_before}
+    params = wanted.keys.texts() | {name: text for name, text in checks.items() if text is not None}
     headers = {"Accept": "text/event-stream", "Last-Event-ID": str(request.since)}
     return HttpRequest("GET", "/v1/changes", params, headers, b"", _SILENCE_S)
 

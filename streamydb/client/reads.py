@@ -22,6 +22,7 @@ from streamydb.client.transactions import as_list
 from streamydb.errors import ValueRejected
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.records import canonical
+from streamydb.records.ranges import ScanRange
 from streamydb.records.table import Table
 
 
@@ -55,7 +56,7 @@ def query(
     Raises InvalidParameterError: the prefix is longer than any key, the parameters are no list, or
     one is no JSON; ClientError: it was refused, took too much, or its answer would be too large.
     """
-    check_bound(prefix)
+    check_bounds(ScanRange(prefix))
     values = as_list(params, (str, bytes, Mapping))
     check_sql(sql, values)
     make = partial(requests.Query, sql, tuple(values), prefix, freshness)
@@ -79,16 +80,10 @@ class RangeScan:
     """
 
     def __init__(
-        self,
-        session: Session,
-        prefix: str,
-        start: str | None,
-        end: str | None,
-        freshness: Freshness,
-        limit: int | None,
+        self, session: Session, keys: ScanRange, freshness: Freshness, limit: int | None
     ) -> None:
         self.session = session
-        self.bounds = (prefix, start, end)
+        self.keys = keys
         self.freshness = freshness
         self.left = limit
         self.cursor: str | None = None
@@ -98,17 +93,10 @@ class RangeScan:
         self.whole: bool | None = None
         self.own: dict[str, bytes | None] = {}
 
-    def has(self, key: str) -> bool:
-        """Return True if a key is in the range; texts are in the order of their UTF-8."""
-        prefix, start, end = self.bounds
-        return key.startswith(prefix) and (start or "") <= key and (end is None or key < end)
-
 
 def scan_page(scan: RangeScan, timeout_s: float | None = None) -> Flow[list[requests.Stored]]:
     """Read the next page of a scan; an empty one is the last. Raises InvalidParameterError."""
-    prefix, start, end = scan.bounds
-    for bound in (prefix, start or "", end or ""):
-        check_bound(bound)
+    check_bounds(scan.keys)
     if scan.freshness.at == 0:  # before the first transaction
         scan.ended = scan.whole = True
     if scan.ended:
@@ -116,10 +104,10 @@ def scan_page(scan: RangeScan, timeout_s: float | None = None) -> Flow[list[requ
     session = scan.session
     page_max = session.options.page_entries
     limit = page_max if scan.left is None else min(page_max, scan.left)
-    make = partial(requests.Scan, prefix, start, end, limit, scan.cursor, scan.freshness)
+    make = partial(requests.Scan, scan.keys, limit, scan.cursor, scan.freshness)
     retry = session.retry(timeout_s)
     page = yield from perform_with_retry(retry, make, retry.wait_s)
-    if not all(scan.has(entry.key) for entry in page.entries):
+    if not all(scan.keys.has(entry.key) for entry in page.entries):
         raise UnexpectedAnswerError("The answer has keys outside of the range.", 200)
     session.saw(page.seq)
     scan.freshness, scan.cursor = Freshness(at=page.seq), page.cursor
@@ -137,12 +125,13 @@ def check_key(key: str) -> None:
         raise InvalidKeyError(f"A key is text of 1 to {KEY_BYTES_MAX} bytes of UTF-8.")
 
 
-def check_bound(bound: str) -> None:
+def check_bounds(keys: ScanRange) -> None:
     """Refuse a bound that is too long, or not Unicode. Raises InvalidParameterError."""
-    if not isinstance(bound, str) or _size(bound) > KEY_BYTES_MAX:
-        raise InvalidParameterError(
-            f"prefix, start and end are text of at most {KEY_BYTES_MAX} bytes of UTF-8."
-        )
+    for bound in (keys.prefix, keys.start or "", keys.end or ""):
+        if not isinstance(bound, str) or _size(bound) > KEY_BYTES_MAX:
+            raise InvalidParameterError(
+                f"prefix, start and end are text of at most {KEY_BYTES_MAX} bytes of UTF-8."
+            )
 
 
 def check_text(name: str, text: str) -> None:

@@ -15,6 +15,7 @@ import msgspec
 
 from streamydb.records import Result, decode_value
 from streamydb.records.emission import Emitted
+from streamydb.records.ranges import ALL_KEYS, ScanRange
 from streamydb.records.table import Table
 
 R = TypeVar("R")
@@ -124,9 +125,7 @@ class Read(Request[Reading]):
 class Scan(Request[Page]):
     """Read a page of a range of keys; with a cursor, `freshness` has the seq of the page before."""
 
-    prefix: str
-    start: str | None
-    end: str | None
+    keys: ScanRange
     limit: int
     cursor: str | None
     freshness: Freshness
@@ -234,19 +233,14 @@ class ResumeAttempt(Request[_A]):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The changes that a watch gives: of which keys, by bytes, and of which values.
+    """The changes that a watch gives: of which keys, and of which values.
 
     Attributes:
-        prefix: of the keys.
-        start: the first key.
-        end: the key before which to end.
         where: a check of the value after the change, and of its version, as JSON without a key.
         where_before: a check of the value before it.
     """
 
-    prefix: str = ""
-    start: str | None = None
-    end: str | None = None
+    keys: ScanRange = ALL_KEYS
     where: str | None = None
     where_before: str | None = None
 

@@ -15,12 +15,13 @@ import msgspec
 from streamydb.client import requests
 from streamydb.client.errors import ClientError
 from streamydb.client.problems import InvalidParameterError
-from streamydb.client.reads import check_bound, check_text, current_seq
+from streamydb.client.reads import check_bounds, check_text, current_seq
 from streamydb.client.requests import Flow
 from streamydb.client.session import Reconnecting, Session, is_seq, perform
 from streamydb.records import canonical
 from streamydb.records.decoder import condition, condition_form
 from streamydb.records.emission import Emitted
+from streamydb.records.ranges import ScanRange
 
 
 class _Source(msgspec.Struct):
@@ -152,18 +153,15 @@ Condition = Mapping[str, Any]
 
 
 def selection(
-    prefix: str, start: str | None, end: str | None,
-    where: Condition | None, where_before: Condition | None,
-) -> requests.Selection:  # fmt: skip
+    keys: ScanRange, where: Condition | None, where_before: Condition | None
+) -> requests.Selection:
     """Return the changes that a watch gives. Raises InvalidParameterError: a bound or condition is
     none.
     """
-    for bound in (prefix, start or "", end or ""):
-        check_bound(bound)
+    check_bounds(keys)
     after = _condition("where", where, versioned=True)
-    return requests.Selection(
-        prefix, start, end, after, _condition("where_before", where_before, versioned=False)
-    )
+    before = _condition("where_before", where_before, versioned=False)
+    return requests.Selection(keys, after, before)
 
 
 def _condition(name: str, check: Condition | None, *, versioned: bool) -> str | None:

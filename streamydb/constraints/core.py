@@ -184,8 +184,7 @@ def amended(current: bytes | None, wanted: bytes, seq: int) -> bytes | None:
         wanted: the canonical bytes of the field `constrain`.
         seq: the transaction's place.
 
-    Raises:
-        DeclarationRefused: it makes no sense; says why.
+    Raises DeclarationRefused: it makes no sense; says why.
     """
     entries: dict[str, Any] = {} if current is None else msgspec.json.decode(current)
     ((what, content),) = msgspec.json.decode(wanted).items()

@@ -23,6 +23,7 @@ from streamydb.facade.problems import ProblemError, problem_body
 from streamydb.facade.queries import ChangesQuery
 from streamydb.facade.request import FacadeRequest
 from streamydb.records.generation import FIRST
+from streamydb.records.ranges import ScanRange
 
 _CHUNK_BYTES: Final = 65_536
 _BEGIN: Final = b"retry: 1000\n\n"
@@ -37,7 +38,8 @@ async def get_changes(request: FacadeRequest, query: ChangesQuery) -> EventStrea
     The place of a change in its transaction counts those changes that the token may read.
     """
     services = request.services
-    selection = change_filter(query.prefix, query.start, query.end, query.where, query.where_before)
+    keys = ScanRange(query.prefix or "", query.start, query.end)
+    selection = change_filter(keys, query.where, query.where_before)
     generation = services.model.generation
     resumed, generation_read = last_event_id(request.headers) or (None, FIRST)
     if resumed and (generation_read != FIRST or request.generation is None):

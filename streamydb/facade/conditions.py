@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any, Final, NamedTuple
 
 from streamydb import errors
-from streamydb.facade.codings import SUFFIXES, tagged
+from streamydb.facade.answer import SUFFIXES, tagged
 from streamydb.facade.generations import with_generation
 from streamydb.facade.problems import ProblemError
 from streamydb.limits import INTEGER_MAX

@@ -16,6 +16,7 @@ from streamydb.facade.generations import require_generation
 from streamydb.facade.problems import ProblemError
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.generation import FIRST
+from streamydb.records.ranges import ScanRange
 
 _MARK: Final = "."  # after the generation; base64 has none
 
@@ -30,6 +31,11 @@ class ListCursor(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     start: str | None
     end: str | None
     after: str
+
+    @property
+    def keys(self) -> ScanRange:
+        """The keys that are still to come."""
+        return ScanRange(self.prefix, self.start, self.end, self.after or None)
 
 
 def encode_cursor(place: msgspec.Struct, generation: str = FIRST) -> str:

@@ -31,7 +31,6 @@ from streamydb.client.session import Generation
 from streamydb.client.watch_core import decode_event
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.facade.auth import ANYBODY, Tokens
-from streamydb.facade.cursors import ListCursor
 from streamydb.facade.feed import ChangeFilter, change_filter
 from streamydb.facade.generations import require_generation
 from streamydb.facade.headers import Preference
@@ -149,10 +148,8 @@ class DirectTransport:
     async def open(self, request: requests.Open) -> DirectStream:
         with _translated():
             self._require_generation()
-            bounds = request.wanted
-            selection = change_filter(
-                bounds.prefix, bounds.start, bounds.end, bounds.where, bounds.where_before
-            )
+            wanted = request.wanted
+            selection = change_filter(wanted.keys, wanted.where, wanted.where_before)
             await self._connected()
             feed = self._services.feed
             await feed.start()
@@ -226,10 +223,9 @@ class DirectTransport:
 
     async def _scan(self, request: requests.Scan) -> requests.Page:
         with await self._snapshot(request) as snapshot:
-            after = request.cursor or ""
-            place = ListCursor(snapshot.seq, request.prefix, request.start, request.end, after)
+            keys = msgspec.structs.replace(request.keys, after=request.cursor)
             bytes_max = self._services.settings.answer_bytes_max
-            page = await read_page(snapshot, place, request.limit, bytes_max)
+            page = await read_page(snapshot, keys, request.limit, bytes_max)
             entries = _decode_entries(b"[%b]" % page.items)
             return requests.Page(snapshot.seq, entries, page.last)
 

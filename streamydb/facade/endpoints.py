@@ -29,8 +29,7 @@ from streamydb.facade.endpoint import (
     Response,
 )
 from streamydb.facade.headers import CONTENT_PROBLEMS
-from streamydb.facade.openapi import document
-from streamydb.facade.openapi_schemas import OPEN_OBJECT, TEXT, VALUE, of
+from streamydb.facade.openapi import OPEN_OBJECT, TEXT, VALUE, document, of
 from streamydb.facade.request import FacadeRequest
 from streamydb.facade.sql_endpoint import post_query, post_sql
 from streamydb.facade.streams import get_stream

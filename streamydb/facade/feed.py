@@ -29,6 +29,7 @@ from streamydb.records import Change, ChangeName, Resolved, Transaction, change_
 from streamydb.records.decoder import condition, condition_form
 from streamydb.records.expiry import is_removal
 from streamydb.records.formats import UNREADABLE
+from streamydb.records.ranges import ALL_KEYS, ScanRange
 from streamydb.txn_processor.comparisons import failed_checks
 
 _OVERHEAD_BYTES: Final = 300
@@ -293,26 +294,19 @@ _decode_values = msgspec.json.Decoder(_Values).decode
 
 @dataclass(frozen=True, slots=True)
 class ChangeFilter:
-    """The changes that one stream wants: of a range of keys (bounds in UTF-8), by checks of their
-    values.
+    """The changes that one stream wants: of a range of keys, by checks of their values.
 
     ``after``: a check of the value that was written, and of its version; ``before``: of the value
     that was there; None: any.
     """
 
-    prefix: str = ""
-    start: bytes = b""
-    end: bytes | None = None
+    keys: ScanRange = ALL_KEYS
     after: Transaction | None = None
     before: Transaction | None = None
 
     def takes(self, event: ChangeEvent) -> bool:
-        if not event.key.startswith(self.prefix):
+        if not self.keys.has(event.key):
             return False
-        if self.start or self.end is not None:
-            key = event.key.encode()
-            if key < self.start or (self.end is not None and key >= self.end):
-                return False
         if self.after is None and self.before is None:
             return True
         values = _decode_values(event.data)
@@ -321,18 +315,13 @@ class ChangeFilter:
         return _holds(self.after, after, seq) and _holds(self.before, _value(values.before), 0)
 
 
-def change_filter(
-    prefix: str | None, start: str | None, end: str | None, where: str | None, was: str | None
-) -> ChangeFilter:
+def change_filter(keys: ScanRange, where: str | None, was: str | None) -> ChangeFilter:
     """The wish that parameters express. Raises ProblemError: invalid-parameter."""
-    for name, text in (("prefix", prefix), ("start", start), ("end", end)):
-        if text is not None and len(text.encode()) > KEY_BYTES_MAX:
+    for name, text in keys.texts().items():
+        if len(text.encode()) > KEY_BYTES_MAX:
             detail = f"{name} has at most {KEY_BYTES_MAX} bytes of UTF-8."
             raise ProblemError("invalid-parameter", detail, parameters=[name])
-    return ChangeFilter(
-        prefix or "", (start or "").encode(), None if end is None else end.encode(),
-        _check("where", where), _check("where_before", was),
-    )  # fmt: skip
+    return ChangeFilter(keys, _check("where", where), _check("where_before", was))
 
 
 def _check(name: str, text: str | None) -> Transaction | None:

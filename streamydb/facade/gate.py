@@ -15,10 +15,9 @@ from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from streamydb.errors import StreamyError
-from streamydb.facade.answer import Sender, encoded
+from streamydb.facade.answer import Sender, accepted_codings, encoded
 from streamydb.facade.asgi import Headers, Lifespan, Receive, Scope, Send, run_lifespan
 from streamydb.facade.bounds import Limiter
-from streamydb.facade.codings import accepted_codings
 from streamydb.facade.console import Console
 from streamydb.facade.generations import HEADER, other_generation
 from streamydb.facade.headers import declared_bytes, header_of

@@ -24,8 +24,8 @@ _LINGER_MS: Final = 0.2
 
 
 def facade_producer(settings: Settings) -> Producer:
-    """Return a producer that sends a group at once, and checks nothing."""
-    return Producer(settings, timeout_s=_TRIED_S, linger_ms=_LINGER_MS, validate=False)
+    """Return a producer that sends a group at once."""
+    return Producer(settings, timeout_s=_TRIED_S, linger_ms=_LINGER_MS)
 
 
 _Fate = tuple["_Append", Appended | None, AppendError | None]

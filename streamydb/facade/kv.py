@@ -9,8 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from streamydb.client.session import new_id
-from streamydb.facade.answer import Answer, json_answer, unchanged
-from streamydb.facade.codings import tagged
+from streamydb.facade.answer import Answer, json_answer, tagged, unchanged
 from streamydb.facade.conditions import KeyConditions, conditions_of, entity_tag
 from streamydb.facade.cursors import ListCursor, decode_cursor, encode_cursor
 from streamydb.facade.headers import idempotency_key, preference
@@ -30,6 +29,7 @@ from streamydb.facade.transactions import execute
 from streamydb.limits import KEY_BYTES_MAX
 from streamydb.read_model.ports import JsonPage
 from streamydb.records import CONSTRAINTS_KEY, Result
+from streamydb.records.ranges import ScanRange
 
 SNAPSHOT_HEADER: Final = "Streamydb-Snapshot"  # the seq whose state an answer shows
 _AT_ONCE: Final = 128
@@ -110,7 +110,7 @@ async def list_values(request: FacadeRequest, query: ListQuery) -> Answer:
     limit = min(query.limit, services.settings.page_entries_max)
     with await services.reader.snapshot(point) as snapshot:
         seq = snapshot.seq
-        page = await read_page(snapshot, place, limit, services.settings.answer_bytes_max)
+        page = await read_page(snapshot, place.keys, limit, services.settings.answer_bytes_max)
     following = b"null"
     if page.last is not None:
         next_place = ListCursor(seq, place.prefix, place.start, place.end, page.last)
@@ -121,13 +121,10 @@ async def list_values(request: FacadeRequest, query: ListQuery) -> Answer:
 
 
 async def read_page(
-    snapshot: ModelSnapshot, place: ListCursor, limit: int, bytes_max: int
+    snapshot: ModelSnapshot, keys: ScanRange, limit: int, bytes_max: int
 ) -> JsonPage:
-    """Read the page of a list that begins at a place; in a thread if that may take long."""
-    scan = partial(
-        snapshot.scan_json, prefix=place.prefix, start=place.start, end=place.end,
-        after=place.after or None, limit=limit, bytes_max=bytes_max,
-    )  # fmt: skip
+    """Read the first page of a range of keys; in a thread if that may take long."""
+    scan = partial(snapshot.scan_json, keys, limit=limit, bytes_max=bytes_max)
     page = scan(at_once=True) if limit <= _AT_ONCE else None
     if page is None or not page.whole:  # many keys that have been deleted lie before it
         page = await in_thread(scan)

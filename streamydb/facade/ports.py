@@ -17,6 +17,7 @@ from streamydb.kafka.receiving import NextRecord
 from streamydb.read_model.ports import JsonPage, Scannable, StoredEntry
 from streamydb.read_model.progress import TopicProgress
 from streamydb.records import Result
+from streamydb.records.ranges import ScanRange
 
 
 class LogPosition(NamedTuple):
@@ -94,15 +95,7 @@ class ModelSnapshot(Scannable, Protocol):
         """
 
     def scan_json(
-        self,
-        *,
-        prefix: str,
-        start: str | None,
-        end: str | None,
-        after: str | None,
-        limit: int,
-        bytes_max: int,
-        at_once: bool = False,
+        self, keys: ScanRange, *, limit: int, bytes_max: int, at_once: bool = False
     ) -> JsonPage:
         """Return a page: at most ``limit`` entries, and ``bytes_max`` bytes of values, but one.
         With ``at_once`` it is not `whole` if that takes long.
@@ -298,12 +291,9 @@ class ChangeSource(Protocol):
     def history(self, since: int) -> AsyncGenerator[ChangeBatch, None]:
         """Yield the batches after seq `since`, for those that came too late for the published.
 
-        The generator never ends by itself; close it.
-
-        Raises:
-            ProblemError: snapshot-gone: some of those changes are not kept any more.
-            KafkaUnavailableError: Kafka does not answer.
-            RecordError: a change is of a release that this one cannot read.
+        The generator never ends by itself; close it. Raises ProblemError: snapshot-gone: some of
+        those changes are not kept any more. Raises RecordError: a change is of a release that this
+        one cannot read.
         """
 
     def fault(self) -> str | None:

@@ -16,6 +16,7 @@ from streamydb.facade.waiting import SHUTDOWN_S, Shutdown
 from streamydb.kafka.connection import KafkaRetry
 from streamydb.local.own_process import keep_all, often_collected, take_file_handles, trim_when_idle
 from streamydb.local.signals import hangs_up
+from streamydb.records.ranges import ALL_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,9 +142,7 @@ def serve(
         snapshot.get("-")
         snapshot.get_json(["-"], 1)
         for at_once in (True, False):
-            snapshot.scan_json(
-                prefix="", start=None, end=None, after=None, limit=1, bytes_max=1, at_once=at_once
-            )
+            snapshot.scan_json(ALL_KEYS, limit=1, bytes_max=1, at_once=at_once)
     keep_all()  # a collection that walked through it would hold up all readers
     trim_when_idle()
     with listen(settings) as listener, often_collected():

@@ -13,6 +13,8 @@ from streamydb.facade.ports import ModelSnapshot, ServedModel
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Reader, ReadPoint, in_thread
 from streamydb.facade.settings import FacadeSettings
+from streamydb.read_model.ports import pages
+from streamydb.records.ranges import ScanRange
 
 if TYPE_CHECKING:
     from streamydb.sql.pool import QueryPool
@@ -135,8 +137,6 @@ def _rows(snapshot: ModelSnapshot, prefixes: list[str]) -> list[StoredRow]:
 
     rows = []
     for prefix in prefixes:
-        after: str | None = None
-        while page := snapshot.scan(prefix=prefix, after=after, limit=_PAGE_ROWS):
+        for page in pages(snapshot, ScanRange(prefix), _PAGE_ROWS):
             rows += [StoredRow(each.key, each.value, each.version, each.ts_ms) for each in page]
-            after = page[-1].key
     return rows

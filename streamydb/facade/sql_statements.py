@@ -24,10 +24,12 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Reader, ReadPoint, in_thread
 from streamydb.facade.settings import FacadeSettings
 from streamydb.facade.sql_queries import QueryRunner, no_process
+from streamydb.read_model.ports import pages
 from streamydb.records import Result
+from streamydb.records.ranges import ScanRange
 
 if TYPE_CHECKING:
-    from streamydb.sql.dialogues import DialoguePool
+    from streamydb.sql.pool import DialoguePool
 
 _PAGE_ENTRIES: Final = 1_000
 _ATTEMPTS_MAX: Final = 30
@@ -88,11 +90,9 @@ class _AttemptReads:
 
     def _scan(self, start: str, end: str) -> list[tuple[str, bytes]]:
         rows: list[tuple[str, bytes]] = []
-        after: str | None = None
-        while page := self.snapshot.scan(start=start, end=end, after=after, limit=_PAGE_ENTRIES):
+        for page in pages(self.snapshot, ScanRange(start=start, end=end), _PAGE_ENTRIES):
             rows += [(entry.key, bytes(entry.value)) for entry in page]
             self._take(sum(len(entry.key) + len(entry.value) for entry in page))
-            after = page[-1].key
         self.ranges[start, end] = len(rows)
         return rows
 
@@ -154,7 +154,7 @@ class StatementRunner:
 
     def _started(self) -> DialoguePool:
         from streamydb.sql import tables
-        from streamydb.sql.dialogues import DialoguePool
+        from streamydb.sql.pool import DialoguePool
 
         self._queries.must_run()
         if (package := tables.missing()) is not None:
@@ -168,7 +168,7 @@ class StatementRunner:
         self, pool: DialoguePool, wanted: SqlTransaction, asker: str
     ) -> tuple[int, dict[str, Any], list[dict[str, Any]]]:
         """The seq that was read, what came of the statements, and what must still hold."""
-        from streamydb.sql.dialogues import TooMuch
+        from streamydb.sql.pool import TooMuch
 
         settings = self._settings
         job = {

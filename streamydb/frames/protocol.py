@@ -165,10 +165,8 @@ class BlockReader(Generic[M]):
 
     def read(self, block: bytes) -> M:
         """Return the message of a block.
-
-        Raises:
-            InvariantViolation: the block is of another kind, or of another release's format.
-            RecordError: it is damaged.
+        Raises InvariantViolation: the block is of another kind, or of another release's format.
+        Raises RecordError: it is damaged.
         """
         header, stored = peel(block)
         require_format(header)

@@ -216,10 +216,7 @@ def delete_before(
 
 def cluster(admin: KafkaAdministrator) -> Any:
     """Return the cluster's metadata: the topics that this user may see.
-
-    Raises:
-        RefusedError: a password or a certificate is wrong.
-        TopicsError: Kafka does not answer.
+    Raises RefusedError: a password or a certificate is wrong.
     """
     try:
         return metadata(admin, None, TIMEOUT_S)

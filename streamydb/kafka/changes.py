@@ -99,12 +99,7 @@ class KafkaSource:
         self._checked_s = 0.0
 
     def describe(self) -> TopicState:
-        """The topic as it is now.
-
-        Raises:
-            SourceError: it does not exist.
-            TopicsError: Kafka does not answer.
-        """
+        """The topic as it is now. Raises SourceError: it does not exist."""
         admin = self._admin
         description = describe_topics(admin, [self._topic], offsets=True).get(self._topic)
         if description is None:
@@ -129,11 +124,8 @@ class KafkaSource:
 
     def fetch(self, timeout_s: float) -> FetchedRecords:
         """Return the records that are there, at most `BATCH_RECORDS_MAX`; wait for the first one.
-
-        Raises:
-            ChangesExpiredError: a position is not in the topic.
-            SourceError: the topic cannot be read, and waiting does not help; or it has been given
-                more partitions.
+        Raises ChangesExpiredError: a position is not in the topic. Raises SourceError: the topic
+        cannot be read, and waiting does not help; or it has been given more partitions.
         """
         self._check_partitions()
         if self._reader is None:

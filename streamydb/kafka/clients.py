@@ -258,10 +258,8 @@ class KafkaAppender(_SelfEndingClient, Producer):
 
     def produce(self, *record: Any, **beside: Any) -> None:
         """Queue a record, as Confluent's client does.
-
-        Raises:
-            KafkaException: the client takes no record, or (then the error is fatal) none any more.
-            BufferError: its queue is full.
+        Raises KafkaException: the client takes no record, or (then the error is fatal) none any
+        more. Raises BufferError: its queue is full.
         """
         try:
             super().produce(*record, **beside)

@@ -288,11 +288,8 @@ def metadata(client: Any, topic: str | None, timeout_s: float) -> Any:
     """Return the cluster's metadata, of one topic or of all.
 
     ``client``: any client with a `connections`; a consumer that is not assigned yet. ``topic``: the
-    topic's name; None: all that this user may see.
-
-    Raises:
-        RefusedError: the settings cannot work.
-        KafkaException: no answer in time.
+    topic's name; None: all that this user may see. Raises RefusedError: the settings cannot work.
+    Raises KafkaException: no answer in time.
     """
     connections: ConnectionState = client.connections
     deadline = time.monotonic() + timeout_s
@@ -405,10 +402,8 @@ class KafkaRetry:
         """The answer of `action`, which may be called any number of times.
 
         ``look``: whether to see first that somebody listens.
-
-        Raises:
-            StopRequestedError: the service is to stop.
-            Exception: what `action` raises and no waiting mends.
+        Raises StopRequestedError: the service is to stop. Raises Exception: what `action` raises
+        and no waiting mends.
         """
         wait_s, said_s = _START_AGAIN_S, _NEVER
         try:

@@ -55,11 +55,9 @@ def create(
     ``partitions``: of the log, 1 to 1024. ``shards``: slices of the keys, 1 to 64; `streamydb
     resize` changes them. ``min_insync``: copies that must have a record before it counts as
     written. ``changes_partitions``: of the change feed. ``loading``: a database is restored into
-    them: the log takes the producer's times, and is made so; no pipeline starts on it.
-
-    Raises:
-        ValueError: an argument is out of its bounds.
-        TopicsError: a topic exists with other settings, or the cluster refuses or does not answer.
+    them: the log takes the producer's times, and is made so; no pipeline starts on it. Raises
+    ValueError: an argument is out of its bounds. Raises TopicsError: a topic exists with other
+    settings, or the cluster refuses or does not answer.
     """
     names = TopicNames(database)
     check_bounds(partitions, shards, replication, min_insync, changes_partitions)

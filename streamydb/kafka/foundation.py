@@ -104,10 +104,7 @@ def merged(log: str, values: Iterable[bytes]) -> FoundingFacts:
 
 def recall(connection: Mapping[str, str], database: str, log: str) -> FoundingFacts:
     """Return the founding facts of a database, as far as somebody has recorded them.
-
-    Raises:
-        TopicsError: Kafka does not answer.
-        ConfigurationError: a newer release has recorded it.
+    Raises ConfigurationError: a newer release has recorded it.
     """
     try:
         with TopicReader(connection, TopicNames(database).founding) as reader:

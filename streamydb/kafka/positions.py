@@ -45,10 +45,7 @@ def look(settings: Settings) -> ChangesEnds:
 
 def look_at(connection: Mapping[str, str], database: str) -> ChangesEnds:
     """Ask Kafka, with settings for confluent-kafka.
-
-    Raises:
-        SourceError: the topic does not exist.
-        ReadingError: Kafka does not answer.
+    Raises SourceError: the topic does not exist.
     """
     from streamydb.kafka.admin import cluster
     from streamydb.kafka.changes import KafkaSource
@@ -94,10 +91,8 @@ class LastExecuted(NamedTuple):
 
 def written(connection: Mapping[str, str], database: str) -> LastExecuted:
     """Read the end of the changes.
-
-    Raises:
-        ReadingError: Kafka does not answer, or there is no such topic.
-        RecordError: a record is of a release that this one cannot read.
+    Raises ReadingError: Kafka does not answer, or there is no such topic. Raises RecordError: a
+    record is of a release that this one cannot read.
     """
     after: dict[int, dict[int, Change]] = {}
     with TopicReader(connection, TopicNames(database).changes) as reader:

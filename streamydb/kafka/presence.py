@@ -2,7 +2,7 @@
 
 A pipeline that leads beats there every 250 ms while somebody follows, and every ten seconds when it
 is alone; one that follows speaks every second. Reading is all that this needs, so whoever may read
-the topic learns the same, from any machine. Pipelines of 0.1.0 that are alone say nothing.
+the topic learns the same, from any machine.
 
 Brokers stamp what is said, and this machine's clock may differ from theirs. So by times alone
 nobody counts as silent: one that should have spoken is listened for, as long as a beat may take.
@@ -131,10 +131,7 @@ def seen(
     same.
 
     ``own``: pipelines that the caller knows about; they are not listened for.
-
-    Raises:
-        ReadingError: Kafka does not answer, this user may not read the topic, or there is none.
-        TopicsError: Kafka does not answer.
+    Raises ReadingError: Kafka does not answer, this user may not read the topic, or there is none.
     """
     log = log_id(connection, database)
     with TopicReader(connection, TopicNames(database).control) as reader:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -14,14 +13,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, Self
 
+import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
-from streamydb.errors import INVALID_JSON, REJECTED_CODES, TRANSACTION_TOO_LARGE, StreamyError
+from streamydb.errors import StreamyError
 from streamydb.kafka.clients import LOG, UNKNOWN_PARTITION, UNKNOWN_TOPIC, KafkaAppender, appender
 from streamydb.kafka.connection import PURGE_QUEUE, ConnectionState
 from streamydb.kafka.names import TopicNames
 from streamydb.limits import TRANSACTION_BYTES_MAX
-from streamydb.records import Marker, Rejection, decode
 from streamydb.settings import Settings
 
 _NEVER_APPENDED: Final = {
@@ -41,18 +40,6 @@ class AppendError(StreamyError):
     """A transaction was not appended."""
 
 
-class TransactionRefusedError(AppendError):
-    """A record that would be rejected in the log is not written to it.
-
-    Attributes:
-        code: the reason code that its result would have.
-    """
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 class AppendUnknownError(AppendError):
     """It is not known whether a transaction was appended; appending it again is safe."""
 
@@ -65,51 +52,19 @@ class Appended(NamedTuple):
     timestamp_ms: int
 
 
-def encode(transaction: bytes | Mapping[str, Any], *, validate: bool = True) -> bytes:
-    """Return a transaction's record, checked unless `validate` is False.
-    Raises TransactionRefusedError: it would be rejected in the log.
-    """
-    value = transaction if isinstance(transaction, bytes) else _to_json(transaction)
-    if not validate:
-        return value
-    if len(value) > TRANSACTION_BYTES_MAX:
-        raise _too_large(len(value))
-    decoded = decode(value)
-    if isinstance(decoded, Rejection):
-        shown_id = "" if decoded.id is None else f" {decoded.id!r}"
-        msg = f"transaction{shown_id} refused, {decoded.code}: {REJECTED_CODES[decoded.code]}"
-        raise TransactionRefusedError(decoded.code, msg)
-    if isinstance(decoded, Marker):
-        msg = "the record is an epoch marker; only sequencers write those"
-        raise TransactionRefusedError("invalid-transaction", msg)
-    return value
-
-
-def _to_json(transaction: Mapping[str, Any]) -> bytes:
-    """Encode a mapping, strictly: nothing that JSON lacks is turned into something else."""
-    try:
-        text = json.dumps(transaction, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-        return text.encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        msg = f"the transaction cannot be written as JSON: {error}"
-        raise TransactionRefusedError(INVALID_JSON, msg) from error
-
-
-def _too_large(size: int) -> TransactionRefusedError:
-    size_text = f"{size} bytes, " if size else ""
-    msg = f"the transaction has {size_text}more than {TRANSACTION_BYTES_MAX} bytes: split it"
-    return TransactionRefusedError(TRANSACTION_TOO_LARGE, msg)
+def encode(transaction: bytes | Mapping[str, Any]) -> bytes:
+    """Return a transaction's record."""
+    return transaction if isinstance(transaction, bytes) else msgspec.json.encode(transaction)
 
 
 def explain(
-    error: KafkaError, topic: str, size: int, connections: ConnectionState, *, sent: bool = True
+    error: KafkaError, topic: str, connections: ConnectionState, *, sent: bool = True
 ) -> AppendError:
     """Turn Kafka's error into one that says what to do.
 
     Args:
         error: what the client library says of a record.
         topic: the log.
-        size: the record's bytes; 0 if that is not known.
         connections: of the client; it knows why the brokers refuse us, if they do, and which error
             ended the client, so that what it had not sent yet was dropped.
         sent: False if the client did not take the record.
@@ -118,7 +73,7 @@ def explain(
     error = connections.cause(error)
     code, text = error.code(), f"{topic}: {error.str()}"
     if code == KafkaError.MSG_SIZE_TOO_LARGE:
-        return _too_large(size)
+        return AppendError(f"a transaction has at most {TRANSACTION_BYTES_MAX} bytes: split it")
     if not known:
         text = connections.refusal or text
         msg = f"{text}; it may be in the log or not: append the same bytes again"
@@ -155,27 +110,21 @@ class Producer:
         with Producer(settings) as producer:
             producer.append({"id": "a", "updates": [{"op": "put", "key": "k", "value": 1}]})
 
-    A transaction is its record's bytes or a mapping of the same shape. Thread-safe. When the local
+    A transaction is its record's bytes or a mapping of the same shape; the log's readers judge it.
+    Thread-safe. When the local
     queue is full (100,000 records or 64 MB), appending blocks until the broker has taken some.
 
     Args:
         settings: the database and the connection.
         timeout_s: how long a record is tried while the broker does not answer.
         linger_ms: how long a record waits for others to share its batch.
-        validate: refuse what would be rejected in the log; without it only the size is checked.
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        *,
-        timeout_s: float = TIMEOUT_S,
-        linger_ms: float = 2,
-        validate: bool = True,
+        self, settings: Settings, *, timeout_s: float = TIMEOUT_S, linger_ms: float = 2
     ) -> None:
         self._topic = TopicNames(settings.database).transactions
         self._timeout_s = timeout_s
-        self._validate = validate
         timing = {"linger.ms": linger_ms, "message.timeout.ms": round(timeout_s * 1000)}
         self._connect = partial(appender, settings.client_config(), {**LOG, **timing}, self._topic)
         self._dropped: deque[Callable[[], None]] = deque()
@@ -203,7 +152,6 @@ class Producer:
             timeout_s: how long to wait; by default as long as the record is tried.
 
         Raises:
-            TransactionRefusedError: it is no valid transaction.
             AppendUnknownError: no answer in time; appending the same bytes again is safe.
             AppendError: the broker refuses it.
         """
@@ -251,12 +199,9 @@ class Producer:
         headers: Mapping[str, bytes] | None = None,
     ) -> None:
         """Append a transaction and be called back, in another thread, when its fate is known.
-
-        Raises:
-            TransactionRefusedError: it is no valid transaction; there will be no call.
-            AppendError: it cannot be sent; there will be no call.
+        Raises AppendError: it cannot be sent; there will be no call.
         """
-        value = encode(transaction, validate=self._validate)
+        value = encode(transaction)
         # Put a record into the local queue, waiting while it is full.
         if self._stop.is_set():
             raise AppendError(f"{self._topic}: the producer is closed")
@@ -277,9 +222,8 @@ class Producer:
             except KafkaException as error:
                 fatal += 1
                 if not error.args[0].fatal() or fatal > _FATAL_MAX:
-                    refused, size = error.args[0], len(value)
-                    refusal = explain(refused, self._topic, size, client.connections, sent=False)
-                    raise refusal from error
+                    refused = error.args[0]
+                    raise explain(refused, self._topic, client.connections, sent=False) from error
                 self._replace(client)
             else:
                 self._wake_up()
@@ -292,10 +236,8 @@ class Producer:
         *,
         headers: Mapping[str, bytes] | None = None,
     ) -> bool:
-        """Append as `append_async`, if that takes no waiting; False: nothing was appended.
-        Raises TransactionRefusedError: it is no valid transaction; there will be no call.
-        """
-        value = encode(transaction, validate=self._validate)
+        """Append as `append_async`, if that takes no waiting; False: nothing was appended."""
+        value = encode(transaction)
         if self._stop.is_set():
             return False
         client = self._client
@@ -365,7 +307,7 @@ class Producer:
                 return
             try:
                 if error is not None:
-                    on_delivery(None, explain(error, self._topic, 0, connections))
+                    on_delivery(None, explain(error, self._topic, connections))
                 else:
                     stamp = message.timestamp()[1]
                     on_delivery(Appended(message.partition(), message.offset(), stamp), None)

@@ -49,8 +49,7 @@ class ResultReader:
         error: what is wrong with the topic, or was with its last record.
         duplicates: how many results came again.
 
-    Raises:
-        StreamyError: the topic is missing or Kafka does not answer.
+    Raises StreamyError: the topic is missing or Kafka does not answer.
     """
 
     def __init__(

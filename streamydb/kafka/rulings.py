@@ -50,10 +50,7 @@ class RulingTopic:
 
     def refresh(self) -> int:
         """Read up to the end there is now; return how many rulings there are.
-
-        Raises:
-            ReadingError: Kafka does not answer.
-            RecordError: a newer release has written one.
+        Raises RecordError: a newer release has written one.
         """
         with self._reading, TopicReader(self._connection, self._names.rulings) as reader:
             end = reader.span(0).high
@@ -110,10 +107,6 @@ def rulings(connection: Mapping[str, str], database: str, log_id: str) -> Ruling
 
     A database that no pipeline with this release has run yet has them in its dead letters, and
     rules begin nowhere in it.
-
-    Raises:
-        ReadingError: Kafka does not answer.
-        TopicsError: the same.
     """
     from streamydb.kafka.creation import existing
 

@@ -50,11 +50,8 @@ def follow(
     """The records of a stream from the beginning, or after a position, for ever or to its end.
 
     ``stream``: `module.stream`. ``after``: (seq, index) of the last record that is known. ``end``:
-    stop at the end that the topic has now.
-
-    Raises:
-        ReadingError: there is no such topic, or the broker does not answer.
-        RecordError: a record is of a release that this one cannot read.
+    stop at the end that the topic has now. Raises ReadingError: there is no such topic, or the
+    broker does not answer. Raises RecordError: a record is of a release that this one cannot read.
     """
     order, topic = StreamOrder(stream, after), TopicNames(database).streams
     strangers = Strangers(topic)

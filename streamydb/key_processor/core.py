@@ -76,9 +76,7 @@ class KeyTransactionProcessor:
         """Load the state from ``blobs``, or begin a new database.
 
         ``cache``: of the process, for its shards.
-
-        Raises:
-            ConfigurationError: the state was made with another configuration.
+        Raises ConfigurationError: the state was made with another configuration.
         """
         begins = blobs.get(META) is None
         self._meta = meta = load_or_begin(ShardState, blobs, config, life.shape)

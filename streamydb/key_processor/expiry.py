@@ -113,10 +113,8 @@ class Removals:
         """Yield the keys that had ended by the last commit time of a plan, when it was made, in
         parts of some `BLOCK_BYTES_MAX`.
 
-        The file of the values may be one plan ahead: to bring it back would build it anew.
-
-        Raises:
-            InvariantViolation: the state lacks them.
+        The file of the values may be one plan ahead: to bring it back would build it anew. Raises
+        InvariantViolation: the state lacks them.
         """
         yield from _Ended(self._blobs).parts(plan.ended)
 

@@ -176,9 +176,7 @@ class PlanFeedback:
         """Note feedback of the plan in flight, or a token of it; count any other.
 
         Any other is a repetition, or belongs to an attempt that was given up, perhaps long ago.
-
-        Raises:
-            InvariantViolation: one start of the query made two plans of one number.
+        Raises InvariantViolation: one start of the query made two plans of one number.
         """
         meta, plan, name = self._meta, self._meta.open, message.plan
         if plan is None or name[:2] != plan.name()[:2]:
@@ -250,8 +248,7 @@ def refuse_to_wait(waits: int, seq: int) -> None:
         waits: micro-batches in a row in which none came though some is missing.
         seq: the last one whose feedback is there.
 
-    Raises:
-        InvariantViolation: it will not come any more.
+    Raises InvariantViolation: it will not come any more.
     """
     if waits > _WAITS_MAX:
         raise InvariantViolation(

@@ -93,9 +93,7 @@ def put_table(blobs: BlobStore, name: str, table: ColumnTable) -> int:
 
 def table_of(blobs: BlobStore, name: str, kind: type[_Rows]) -> tuple[_Rows, int]:
     """Return a stored table, and its bytes in memory that are to be given back; 0: none.
-
-    Raises:
-        InvariantViolation: it is missing from the state.
+    Raises InvariantViolation: it is missing from the state.
     """
     if isinstance(blobs, HeldBlobs):
         held = blobs.held.get(name)

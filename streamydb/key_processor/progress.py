@@ -148,9 +148,7 @@ class ShardDigests:
 
     def audit(self, reason: str) -> None:
         """Compare the stored values with the digest.
-
-        Raises:
-            InvariantViolation: they are not what was written: the state is damaged.
+        Raises InvariantViolation: they are not what was written: the state is damaged.
         """
         stored, written = self._stored(), total(self.state)
         if stored != written:

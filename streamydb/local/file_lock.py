@@ -174,8 +174,7 @@ def scratch(
         prefix: how the names of its kind begin.
         mode: its permissions, before the process's mask.
 
-    Raises:
-        OSError: it cannot be made.
+    Raises OSError: it cannot be made.
     """
     sweep(base, prefix)
     folder, handle = _made(base, prefix, mode)

@@ -111,9 +111,7 @@ class ForkServer:
             environment: variables to add to (or replace in) the caller's.
             log: where its output is appended.
 
-        Raises:
-            ForkError: it cannot be forked.
-            OSError: its log cannot be written.
+        Raises ForkError: it cannot be forked. Raises OSError: its log cannot be written.
         """
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:

@@ -165,8 +165,7 @@ class LocalProcess:
         pid: its id, and that of its group.
         birth: when it began.
 
-    Raises:
-        ProcessError: the program cannot be started.
+    Raises ProcessError: the program cannot be started.
     """
 
     def __init__(
@@ -313,8 +312,7 @@ def end(
     Returns:
         Whether there was anything to stop.
 
-    Raises:
-        ProcessError: it does not end, or is another user's.
+    Raises ProcessError: it does not end, or is another user's.
     """
     process = process_of(pid, birth)
     if process is None:

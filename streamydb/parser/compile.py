@@ -57,8 +57,7 @@ def compile_records(
         values: the records' values.
         rulings: which records cannot be compiled, whatever this release makes of them.
 
-    Raises:
-        UnruledFaults: our own code failed on others.
+    Raises UnruledFaults: our own code failed on others.
     """
     texts = values if isinstance(values, Ragged) else Ragged.of([value or b"" for value in values])
     scanned = scan(texts)

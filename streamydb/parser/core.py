@@ -61,9 +61,7 @@ def parse_transactions(
 
     ``whole``: payloads travel as they are, even if they compile to steps (`grouping=single`).
     ``rulings``: as they are given. ``hashes``: as `LogRecords` has them.
-
-    Raises:
-        UnruledFaults: our own code failed on records that nobody has ruled on.
+    Raises UnruledFaults: our own code failed on records that nobody has ruled on.
     """
     table = compile_records(partitions, offsets, append_ms, values, rulings=rulings)
     if whole:

@@ -41,11 +41,8 @@ def opened(
     """Keep other pipelines off a checkpoint while the body runs: two on one would destroy it.
 
     ``spark``: gives the session, which reaches the store. ``stopped``: waits for so many seconds,
-    and returns whether the pipeline is to stop.
-
-    Raises:
-        ConfigurationError: another pipeline runs on it, or the store refuses something.
-        StopRequestedError: the pipeline is to stop.
+    and returns whether the pipeline is to stop. Raises ConfigurationError: another pipeline runs on
+    it, or the store refuses something. Raises StopRequestedError: the pipeline is to stop.
     """
     with ExitStack() as held:
         if config.store is None:

@@ -46,10 +46,8 @@ class CheckpointTakenError(ConfigurationError):
 
 def locked(checkpoint: Path) -> AbstractContextManager[HeldLock]:
     """Lock a checkpoint folder, because two pipelines on one would destroy it.
-
-    Raises:
-        CheckpointTakenError: another pipeline runs on it.
-        ConfigurationError: it has no locks.
+    Raises CheckpointTakenError: another pipeline runs on it. Raises ConfigurationError: it has no
+    locks.
     """
     refusal = _taken(str(checkpoint), "stop it first (`streamydb down`)")
     return lock_at_once(checkpoint / _FOLDER, refusal)
@@ -141,10 +139,8 @@ class StoreLease:
 
     def take(self) -> None:
         """Take the lease, or wait until that of a dead holder has expired.
-
-        Raises:
-            ConfigurationError: another pipeline holds it.
-            StopRequestedError: the pipeline is to stop.
+        Raises ConfigurationError: another pipeline holds it. Raises StopRequestedError: the
+        pipeline is to stop.
         """
         last = self._newest()
         if last:

@@ -37,11 +37,8 @@ def resume(
     Nothing is written to a topic before.
 
     ``start``: the state that it began with. ``store``: the URL of the store that it is a copy of. A
-    store keeps every file whole that it has taken, so there is nothing to set aside.
-
-    Raises:
-        ConfigurationError: it cannot go on; the message names what helps.
-        TopicsError: Kafka does not answer.
+    store keeps every file whole that it has taken, so there is nothing to set aside. Raises
+    ConfigurationError: it cannot go on; the message names what helps.
     """
     try:
         names = TopicNames(database.database)
@@ -129,11 +126,8 @@ def require_rest(
     """Refuse a log that does not go on where a state ends.
 
     ``positions``: those of the state, by partition.
-
-    Raises:
-        ConfigurationError: it was trimmed behind that, or ends before it.
-        InvariantViolation: it has lost its end, and has grown again.
-        ReadingError: Kafka does not answer.
+    Raises ConfigurationError: it was trimmed behind that, or ends before it. Raises
+    InvariantViolation: it has lost its end, and has grown again.
     """
     begins = {partition: state.position for partition, state in positions.items()}
     _require_log(connection, topic, begins, {}, _STATE)
@@ -146,11 +140,8 @@ def require_same_history(connection: Mapping[str, str], database: str) -> None:
 
     It would give their seqs to others, and readers would find two histories in one topic. A record
     that the changes cover, or of which one tells that is not covered yet, was appended by their
-    time, if it is still the same one. Markers that came later are covered, too.
-
-    Raises:
-        ConfigurationError: the log has lost its end, and perhaps grown again.
-        ReadingError: Kafka does not answer.
+    time, if it is still the same one. Markers that came later are covered, too. Raises
+    ConfigurationError: the log has lost its end, and perhaps grown again.
     """
     (last, after), names = written(connection, database), TopicNames(database)
     if last is None:

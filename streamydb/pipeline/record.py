@@ -276,8 +276,6 @@ def of_terms(known_log: str, terms: str) -> FoundingFacts:
         for name in ("partitions", "id_window", "digest_interval")
         if terms_by_name.get(name, "").isdigit()
     }
-    if terms_by_name.get("constraints") in ("True", "False"):
-        facts["constraints"] = terms_by_name["constraints"] == "True"
     return FoundingFacts(log=known_log, **facts)
 
 

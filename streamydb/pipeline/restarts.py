@@ -87,9 +87,8 @@ class FaultHandler:
             leads: whether it does; one that follows waits for the ruling of the one that leads.
             settled: no other pipeline can still write results that contradict a ruling.
 
-        Raises:
-            TooLate: it fails on what others have executed.
-            StreamyError: a ruling could not be written or read.
+        Raises TooLate: it fails on what others have executed. Raises StreamyError: a ruling could
+        not be written or read.
         """
         faults = faults_in(messages)
         if not faults:

@@ -165,10 +165,8 @@ class Environment:
 
     def begin(self) -> lmdb.Transaction[memoryview]:
         """A read transaction; give it back with `end`.
-
-        Raises:
-            StoreBusyError: the map must change its size, and other transactions stay open.
-            StoreFailedError: the file cannot be read, or was given back.
+        Raises StoreBusyError: the map must change its size, and other transactions stay open.
+        Raises StoreFailedError: the file cannot be read, or was given back.
         """
         with self._changed:
             if self._users == 0:
@@ -230,10 +228,8 @@ class Environment:
 
     def write(self, work: Callable[[lmdb.Transaction[memoryview]], _T]) -> _T:
         """Run ``work`` in a write transaction and commit; again from the start when the map grows.
-
-        Raises:
-            StoreBusyError: the map must grow, and snapshots of this process stay open.
-            StoreFailedError: the file cannot be written.
+        Raises StoreBusyError: the map must grow, and snapshots of this process stay open. Raises
+        StoreFailedError: the file cannot be written.
         """
         try:
             for _ in range(GROWTHS_MAX):
@@ -256,10 +252,7 @@ class Environment:
 
     def copy(self, folder: Path) -> None:
         """Write a consistent copy of the file into an existing folder, free pages left out.
-
-        Raises:
-            StoreBusyError: as `begin`.
-            StoreFailedError: it cannot be written.
+        Raises StoreBusyError: as `begin`. Raises StoreFailedError: it cannot be written.
         """
         with self.reading():
             try:

@@ -58,11 +58,8 @@ class Follower:
         ``model``: opened with ``write=True``; stays its owner's to close. ``retention_s``:
         snapshots are kept for at least so many seconds of commit time before the latest; infinite:
         for good. ``retention_seqs``: and for at least so many seqs. ``source``: where the changes
-        come from, if not from Kafka; taken over.
-
-        Raises:
-            ConfigurationError: the read model is another database's, or open for reading only.
-            ValueError: a retention is negative.
+        come from, if not from Kafka; taken over. Raises ConfigurationError: the read model is
+        another database's, or open for reading only. Raises ValueError: a retention is negative.
         """
         if not model.writable:
             raise ConfigurationError("a follower needs a read model that is open with write=True")

@@ -85,8 +85,7 @@ def copy_to(model: ReadModel, folder: Path) -> None:
         model: open for reading or writing.
         folder: does not exist yet, or is empty.
 
-    Raises:
-        ReadModelError: something is in the folder already, or it cannot be written.
+    Raises ReadModelError: something is in the folder already, or it cannot be written.
     """
     with drafted(folder) as draft:
         model.store.environment.copy(draft)

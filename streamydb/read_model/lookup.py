@@ -1,4 +1,4 @@
-"""Kernels that find and scan versions in the runs of a store; see `rows` and `catalogue`.
+"""Kernels that find and scan versions in the runs of a store; see `rows` and `runs`.
 
 A view is one array of integers: how many runs there are; where the parts of each begin, and the
 end; the largest seq of each run; and address, length and rows of every part. A kernel that takes

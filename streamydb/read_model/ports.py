@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from streamydb.records.ranges import ALL_KEYS, ScanRange
 
 
 class JsonPage(NamedTuple):
@@ -44,13 +48,12 @@ class StoredEntry(Protocol):
 class Scannable(Protocol):
     """A state whose keys are read in order."""
 
-    def scan(
-        self,
-        *,
-        prefix: str = "",
-        start: str | None = None,
-        end: str | None = None,
-        after: str | None = None,
-        limit: int = 1000,
-    ) -> Sequence[StoredEntry]:
+    def scan(self, keys: ScanRange = ALL_KEYS, *, limit: int = 1000) -> Sequence[StoredEntry]:
         """Return entries in the order of their keys' UTF-8 bytes."""
+
+
+def pages(state: Scannable, keys: ScanRange, limit: int) -> Iterator[Sequence[StoredEntry]]:
+    """Yield all entries of a range, page by page."""
+    while page := state.scan(keys, limit=limit):
+        yield page
+        keys = replace(keys, after=page[-1].key)

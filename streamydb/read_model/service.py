@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Gauge
 
 from streamydb.errors import ConfigurationError, StreamyError
 from streamydb.kafka.changes import KafkaSource
@@ -11,11 +15,10 @@ from streamydb.kafka.names import TopicNames
 from streamydb.local.exposition import serve
 from streamydb.local.own_process import compiles, keep_all, renew, trim_when_idle
 from streamydb.local.signals import stop_event
-from streamydb.read_model.core import Retention
+from streamydb.read_model.core import ResolvedPoint, Retention
 from streamydb.read_model.errors import StoreMismatchError
 from streamydb.read_model.follower import RETENTION_S, RETENTION_SEQS, Follower
 from streamydb.read_model.load import copy_to, load
-from streamydb.read_model.metrics import registry_of
 from streamydb.read_model.model import ReadModel
 from streamydb.read_model.warmup import warm_up
 from streamydb.settings import Settings
@@ -36,11 +39,8 @@ def run(
     ``copy_from``: a read model that a new one begins with a copy of. ``from_snapshot``: a Parquet
     snapshot that a new one begins with. ``retention_s``: for how many seconds of commit time
     snapshots are kept at least. ``retention_seqs``: for how many transactions they are kept at
-    least.
-
-    Raises:
-        ConfigurationError: a retention is negative, or no number.
-        StreamyError: it cannot be loaded, or cannot go on.
+    least. Raises ConfigurationError: a retention is negative, or no number. Raises StreamyError: it
+    cannot be loaded, or cannot go on.
     """
     try:
         Retention(retention_s, retention_seqs)
@@ -103,3 +103,22 @@ def _topic_id(settings: Settings) -> str | None:
         return None
     finally:
         source.close()
+
+
+def registry_of(model: ReadModel) -> CollectorRegistry:
+    registry = CollectorRegistry()
+
+    def show(name: str, text: str, value: Callable[[ResolvedPoint], float]) -> None:
+        def ask() -> float:
+            try:
+                return value(model.latest())
+            except StreamyError:
+                return math.nan
+
+        gauge = Gauge(f"streamydb_read_model_{name}", text, registry=registry)
+        gauge.set_function(ask)
+
+    show("seq", "Last seq that reads see", lambda at: at.seq)
+    show("timestamp_seconds", "Commit time of that seq", lambda at: at.ts_ms / 1000)
+    show("covered_records", "Log records up to that seq", lambda at: sum(at.offsets.values()))
+    return registry

@@ -24,6 +24,7 @@ from streamydb.read_model.ports import JsonPage
 from streamydb.read_model.rows import DamagedError, Ints, key_bytes, pack_seq, row_named, unpack_row
 from streamydb.read_model.scanning import advanced, heads_at
 from streamydb.read_model.times import commit_time
+from streamydb.records.ranges import ALL_KEYS, ScanRange
 
 if TYPE_CHECKING:
     import lmdb
@@ -96,10 +97,8 @@ class Snapshot:
 
     def get(self, key: str) -> Entry | None:
         """The entry of a key; None if it does not exist.
-
-        Raises:
-            ValueRejected: it can be no key: too long, or not Unicode text.
-            StoreFailedError: the file is damaged.
+        Raises ValueRejected: it can be no key: too long, or not Unicode text. Raises
+        StoreFailedError: the file is damaged.
         """
         data = key_bytes(key)
         self._id()  # fails when the file is closed: what is mapped must not be read then
@@ -114,10 +113,7 @@ class Snapshot:
 
     def get_many(self, keys: Sequence[str]) -> list[Entry | None]:
         """The entries of keys, in their order.
-
-        Raises:
-            ValueRejected: as `get`.
-            StoreFailedError: as `get`.
+        Raises ValueRejected: as `get`. Raises StoreFailedError: as `get`.
         """
         texts = [key_bytes(key) for key in keys]
         ends = np.fromiter(accumulate(map(len, texts)), np.int64, len(texts))
@@ -136,11 +132,8 @@ class Snapshot:
     def get_json(self, keys: Sequence[str], bytes_max: int) -> bytes | None:
         """The entries of keys as members of a JSON object; each key once, absent ones null.
 
-        None if their values have more than ``bytes_max`` bytes.
-
-        Raises:
-            ValueRejected: as `get`.
-            StoreFailedError: as `get`.
+        None if their values have more than ``bytes_max`` bytes. Raises ValueRejected: as `get`.
+        Raises StoreFailedError: as `get`.
         """
         texts = list(dict.fromkeys(map(key_bytes, keys)))
         ends = np.fromiter(accumulate(map(len, texts)), np.int64, len(texts))
@@ -150,39 +143,19 @@ class Snapshot:
             raise self._store.damaged()
         return None if count == TOO_LARGE else data.tobytes()
 
-    def scan(
-        self,
-        *,
-        prefix: str = "",
-        start: str | None = None,
-        end: str | None = None,
-        after: str | None = None,
-        limit: int = 1000,
-    ) -> list[Entry]:
+    def scan(self, keys: ScanRange = ALL_KEYS, *, limit: int = 1000) -> list[Entry]:
         """Entries in the order of their keys' UTF-8 bytes, which is that of their characters.
 
-        ``prefix``: only keys that begin with it. ``start``: only keys from it on. ``end``: only
-        keys before it. ``after``: only keys behind it: the last one of the page before.
-
-        Raises:
-            ValueError: ``limit`` is negative.
-            ValueRejected: a bound can be no key: too long, or not Unicode text.
+        Raises ValueError: ``limit`` is negative. Raises ValueRejected: a bound can be no key: too
+        long, or not Unicode text.
         """
         if limit < 0:
             raise ValueError(f"limit must be 0 or more, not {limit}")
-        bounds = _bounds(prefix, start, end, after)
+        bounds = _bounds(keys)
         return [] if bounds is None or limit == 0 else self._scanned(*bounds, limit)
 
     def scan_json(
-        self,
-        *,
-        prefix: str = "",
-        start: str | None = None,
-        end: str | None = None,
-        after: str | None = None,
-        limit: int,
-        bytes_max: int,
-        at_once: bool = False,
+        self, keys: ScanRange = ALL_KEYS, *, limit: int, bytes_max: int, at_once: bool = False
     ) -> JsonPage:
         """A page of a list as JSON: what `scan` finds, and at most ``bytes_max`` bytes of values.
 
@@ -196,7 +169,7 @@ class Snapshot:
         """
         if limit < 1:
             raise ValueError(f"limit must be 1 or more, not {limit}")
-        bounds = _bounds(prefix, start, end, after)
+        bounds = _bounds(keys)
         if bounds is None:
             return JsonPage(b"", None)
         if at_once:
@@ -260,10 +233,7 @@ class Snapshot:
 
     def history(self, key: str, limit: int = 100) -> list[Version]:
         """Versions of a key up to ``seq``, newest first, as far back as snapshots are kept.
-
-        Raises:
-            ValueError: ``limit`` is negative.
-            ValueRejected: as `get`.
+        Raises ValueError: ``limit`` is negative. Raises ValueRejected: as `get`.
         """
         if limit < 0:
             raise ValueError(f"limit must be 0 or more, not {limit}")
@@ -306,17 +276,15 @@ def _tell(entries: list[Any], ends: Ints) -> None:
         entries[i] = structs.replace(entries[i], expires_ms=int(ends[i]))
 
 
-def _bounds(
-    prefix: str, start: str | None, end: str | None, after: str | None
-) -> tuple[bytes, bytes] | None:
+def _bounds(keys: ScanRange) -> tuple[bytes, bytes] | None:
     """The first key of a scan and the one to stop before (empty: none); None: there is no key."""
-    head = key_bytes(prefix)
-    first = max(head, key_bytes(start or ""))
-    if after is not None:
-        first = max(first, key_bytes(after) + b"\x00")
+    head = key_bytes(keys.prefix)
+    first = max(head, key_bytes(keys.start or ""))
+    if keys.after is not None:
+        first = max(first, key_bytes(keys.after) + b"\x00")
     stops = [head[:-1] + bytes([head[-1] + 1])] if head else []
-    if end is not None:
-        stops.append(key_bytes(end))
-    if end == "" or (stops and first >= min(stops)):
+    if keys.end is not None:
+        stops.append(key_bytes(keys.end))
+    if keys.end == "" or (stops and first >= min(stops)):
         return None
     return first, min(stops, default=b"")

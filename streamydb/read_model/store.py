@@ -13,7 +13,6 @@ import numpy as np
 from streamydb.errors import InvariantViolation
 from streamydb.frames.addresses import SPARE_BYTES, address_of
 from streamydb.frames.table import Ragged
-from streamydb.read_model.catalogue import Parts, fits, no_parts, packed, unpacked, view_of
 from streamydb.read_model.core import ResolvedPoint, Retention, StoreBatch, TopicProgress
 from streamydb.read_model.ends import Ends, ShownParts
 from streamydb.read_model.environment import MAP_BYTES, Environment, Tables
@@ -21,7 +20,7 @@ from streamydb.read_model.errors import StoreFailedError, StoreMismatchError, St
 from streamydb.read_model.lookup import find_each
 from streamydb.read_model.merging import newer
 from streamydb.read_model.rows import DamagedError, Ints, pack_seq, unpack_seq
-from streamydb.read_model.runs import Runs
+from streamydb.read_model.runs import Parts, Runs, fits, no_parts, packed, unpacked, view_of
 from streamydb.read_model.times import forget_times, last_until
 from streamydb.read_model.unresolved import UnresolvedChanges, check_same, new_rows
 from streamydb.records.formats import UNREADABLE

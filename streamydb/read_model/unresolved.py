@@ -62,10 +62,8 @@ def new_rows(view: Ints, rows: Ints, suspects: npt.NDArray[np.bool_]) -> Ints:
     """The rows that are not stored, sorted, each of them once.
 
     ``suspects``: which of them may be stored.
-
-    Raises:
-        InvariantViolation: one is stored and differs, or two of a name differ.
-        DamagedError: what is stored cannot be read.
+    Raises InvariantViolation: one is stored and differs, or two of a name differ. Raises
+    DamagedError: what is stored cannot be read.
     """
     if suspects.any():
         stored_rows = find_each(view, rows[suspects])
@@ -82,10 +80,7 @@ def new_rows(view: Ints, rows: Ints, suspects: npt.NDArray[np.bool_]) -> Ints:
 
 def check_same(stored: Ints, rows: Ints) -> None:
     """Require that stored rows, or `NONE`, are equal to others.
-
-    Raises:
-        InvariantViolation: one is not.
-        DamagedError: what is stored cannot be read.
+    Raises InvariantViolation: one is not. Raises DamagedError: what is stored cannot be read.
     """
     if (stored == DAMAGED).any():
         raise DamagedError

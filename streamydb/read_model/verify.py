@@ -19,6 +19,7 @@ from streamydb.read_model.errors import StoreFailedError
 from streamydb.read_model.follower import Follower
 from streamydb.read_model.model import ReadModel
 from streamydb.read_model.snapshot import Entry, Snapshot
+from streamydb.records.ranges import ScanRange
 from streamydb.settings import Settings
 
 DIFFERENCES_MAX: Final = 10  # how many keys that differ are named
@@ -107,7 +108,7 @@ def _entries(snapshot: Snapshot) -> Iterator[Entry]:
     after: str | None = None
     while True:
         try:
-            page = snapshot.scan(after=after, limit=_PAGE)
+            page = snapshot.scan(ScanRange(after=after), limit=_PAGE)
         except (ValueError, struct.error, lmdb.Error) as fault:
             raise StoreFailedError(
                 f"what is stored after the key {after!r} cannot be read ({fault}). Delete the "

@@ -26,6 +26,7 @@ from streamydb.records import (
     encode_change,
     encode_resolved,
 )
+from streamydb.records.ranges import ScanRange
 from streamydb.settings import Settings
 
 _DATABASE: Final = "warm-up"
@@ -86,7 +87,7 @@ def warm_up() -> None:
                 snapshot.get(keys[0])
                 snapshot.get_many(keys)
                 snapshot.get_json(keys, _BYTES_MAX)
-                snapshot.scan(prefix="key/")
+                snapshot.scan(ScanRange("key/"))
                 for at_once in (True, False):
                     snapshot.scan_json(limit=9, bytes_max=_BYTES_MAX, at_once=at_once)
                 snapshot.history(keys[0])

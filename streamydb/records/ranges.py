@@ -82,6 +82,38 @@ class Range(msgspec.Struct, gc=False, forbid_unknown_fields=True, frozen=True):
         return tuple(text for text in (self.prefix, self.start, self.end) if text is not UNSET)
 
 
+class ScanRange(msgspec.Struct, frozen=True):
+    """The keys of a scan or a watch: those that keep all its bounds, in the order of their UTF-8.
+
+    Attributes:
+        start: the first key.
+        end: the key before which to end.
+        after: the last key of the page before; the next page begins behind it.
+    """
+
+    prefix: str = ""
+    start: str | None = None
+    end: str | None = None
+    after: str | None = None
+
+    def has(self, key: str) -> bool:
+        """Return True if a key is in the range; texts are in the order of their UTF-8."""
+        return (
+            key.startswith(self.prefix)
+            and (self.start is None or key >= self.start)
+            and (self.end is None or key < self.end)
+            and (self.after is None or key > self.after)
+        )
+
+    def texts(self) -> dict[str, str]:
+        """Return the bounds that it has, by their names."""
+        fields = {"prefix": self.prefix or None, "start": self.start, "end": self.end}
+        return {name: text for name, text in fields.items() if text is not None}
+
+
+ALL_KEYS: Final = ScanRange()
+
+
 class RangeRead(msgspec.Struct, gc=False, forbid_unknown_fields=True, frozen=True):
     """A range among the reads of a transaction: its entries are given; or among its locks."""
 

@@ -93,10 +93,8 @@ class KeyedEventTimeSorter:
     def add(self, pieces: Iterable[CompiledRecords]) -> None:
         """Take the new records of one micro-batch.
 
-        Several tasks may have read one partition, and their pieces come in any order.
-
-        Raises:
-            InvariantViolation: an offset was read before.
+        Several tasks may have read one partition, and their pieces come in any order. Raises
+        InvariantViolation: an offset was read before.
         """
         pieces = list(pieces)
         for piece in pieces:

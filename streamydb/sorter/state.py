@@ -111,10 +111,8 @@ class LogEnd(NamedTuple):
     def require(self, partition: int, state: PartitionState | None) -> None:
         """Refuse a partition whose last record is not the one that a shard read last.
 
-        A shard that has read past the end is in a later batch of the same run.
-
-        Raises:
-            InvariantViolation: it is another record.
+        A shard that has read past the end is in a later batch of the same run. Raises
+        InvariantViolation: it is another record.
         """
         if state is None or not state.mark or state.position > self.end:
             return

@@ -11,8 +11,8 @@ Invariants: an id is a function of the row's source, so a row that Spark writes 
 once (within the database's id window); a row that is no transaction never reaches the log; changes
 are given once each, in batches and in streams; a snapshot shows a seq and nothing after it.
 
-`operations` puts transactions together (column expressions, JSON text), `payloads`, `rows` and
-`repetitions` are what runs in Python workers (plain functions on Arrow and numpy, no Spark),
+`operations` puts transactions together (column expressions, JSON text), `payloads` and `rows`
+are what runs in Python workers (plain functions on Arrow and numpy, no Spark),
 `submission`, `readers` and `snapshots` are the queries, `positions` asks Kafka where a topic
 ends. Everything runs on a cluster; the packages and jars of streamy-db must be on the executors.
 """

@@ -33,9 +33,7 @@ def literal(uri: str) -> str:
 
 def require_writable(folder: Path | str) -> None:
     """Refuse a folder of this machine in which nothing can be made; of others nothing is known yet.
-
-    Raises:
-        SnapshotError: it is a file, or lies in one, or must not be written.
+    Raises SnapshotError: it is a file, or lies in one, or must not be written.
     """
     scheme, path = uri_of(folder).split("://", 1)
     if scheme != "file":
@@ -67,9 +65,7 @@ class Folders:
 
     def manifest(self, name: str) -> SnapshotManifest | None:
         """The manifest of a snapshot that is there.
-
-        Raises:
-            SnapshotError: something else is there.
+        Raises SnapshotError: something else is there.
         """
         with self._asked():
             if not self._system.exists(self._path(f"{self._uri}/{name}")):
@@ -88,10 +84,8 @@ class Folders:
     @contextmanager
     def draft(self, name: str) -> Iterator[str]:
         """A folder that gets the name when the block ends well, and vanishes otherwise.
-
-        Raises:
-            SnapshotError: no folder can be made there, somebody else has taken the name, or what
-                is done in the JVM fails.
+        Raises SnapshotError: no folder can be made there, somebody else has taken the name, or what
+        is done in the JVM fails.
         """
         draft = f"{self._uri}/.{name}.partial-{uuid.uuid4().hex[:8]}"
         here, there = self._path(draft), self._path(f"{self._uri}/{name}")

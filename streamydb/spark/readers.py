@@ -13,7 +13,7 @@ from streamydb.kafka import TopicNames
 from streamydb.kafka.positions import look, offsets_json
 from streamydb.settings import Settings
 from streamydb.spark import rows
-from streamydb.spark.repetitions import SeenRecords
+from streamydb.spark.rows import SeenRecords
 from streamydb.spark.session import require_topic, settings_of
 
 if TYPE_CHECKING:

@@ -20,11 +20,8 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
 
     The jars come from the cache that `python -m streamydb.local.jars` fills. On a cluster they must
     lie at the same place on every machine; or leave this out and use `spark-submit --packages`. It
-    has no effect on a session that exists already.
-
-    Raises:
-        JarsError: the jars cannot be fetched.
-        JavaError: there is no usable Java.
+    has no effect on a session that exists already. Raises JarsError: the jars cannot be fetched.
+    Raises JavaError: there is no usable Java.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -44,11 +41,6 @@ def settings_of(database: str | None, bootstrap: str | None, settings: Settings 
 
 
 def require_topic(place: Settings, topic: str) -> None:
-    """Refuse a topic that is not there.
-
-    Raises:
-        TopicMissingError: it is not.
-        ReadingError: Kafka does not answer, or refuses.
-    """
+    """Refuse a topic that is not there. Raises TopicMissingError: it is not."""
     with TopicReader(place.client_config(), topic) as reader:
         reader.partitions()

@@ -40,8 +40,7 @@ def run(
         base: an older snapshot to begin with.
         master: Spark's master; None: `spark-submit` has given it.
 
-    Raises:
-        SnapshotError: it cannot be taken or written.
+    Raises SnapshotError: it cannot be taken or written.
     """
     from streamydb.spark.snapshots import require_possible, write_snapshot
 
@@ -60,9 +59,7 @@ def run(
 
 def _session(database: str, master: str | None) -> SparkSession:
     """Start Spark.
-
-    Raises:
-        SnapshotError: it does not start; what there is to say, it has said itself.
+    Raises SnapshotError: it does not start; what there is to say, it has said itself.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -95,9 +92,7 @@ def _ended(writing: Future[WrittenSnapshot], cancel: Callable[[], None]) -> Writ
 
 def moment(text: str | None) -> int | dt.datetime | None:
     """A seq, or a time as ISO 8601 with a time zone, from text.
-
-    Raises:
-        SnapshotError: it is neither.
+    Raises SnapshotError: it is neither.
     """
     if text is None or text == "newest":
         return None

@@ -76,8 +76,7 @@ def read_snapshot(
         schema: the type of the values, see `value_as`.
         settings: instead of database and bootstrap, with authentication.
 
-    Raises:
-        SnapshotError: the seq is not resolved yet, or changes that it needs are gone.
+    Raises SnapshotError: the seq is not resolved yet, or changes that it needs are gone.
     """
     place = settings_of(database, bootstrap, settings)
     state = _state(spark, _cut(spark, place, at, base))
@@ -110,8 +109,7 @@ def write_snapshot(
         base: as for `read_snapshot`.
         settings: as for `read_snapshot`.
 
-    Raises:
-        SnapshotError: as `read_snapshot`; or the folder cannot be written.
+    Raises SnapshotError: as `read_snapshot`; or the folder cannot be written.
     """
     place = settings_of(database, bootstrap, settings)
     cut = _cut(spark, place, at, base)
@@ -154,9 +152,7 @@ def require_possible(
     settings: Settings, folder: Path | str, at: At, base: Path | str | None
 ) -> None:
     """Refuse what can be told to be impossible without a session, which takes long to start.
-
-    Raises:
-        SnapshotError: as for `write_snapshot`.
+    Raises SnapshotError: as for `write_snapshot`.
     """
     require_writable(folder)
     ends, manifest, _ = _begun(settings, base)

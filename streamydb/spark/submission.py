@@ -98,10 +98,9 @@ def submit(
     Returns:
         the query that was started; None if the frame was a batch, and has been written.
 
-    Raises:
-        ConfigurationError: the ids or the expressions would differ when a row is made again; no
-            checkpoint of a streaming frame; no such topic for bad rows; too far a deadline.
-        ReadingError: there is no such database, or Kafka does not answer.
+    Raises ConfigurationError: the ids or the expressions would differ when a row is made again; no
+    checkpoint of a streaming frame; no such topic for bad rows; too far a deadline. Raises
+    ReadingError: there is no such database, or Kafka does not answer.
     """
     place = settings_of(database, bootstrap, settings)
     if frame.isStreaming and checkpoint is None:

@@ -7,7 +7,7 @@ from a Parquet snapshot (`open_snapshot`), in the caller's own process.
 What strangers send (`POST /v1/query`) runs elsewhere: `pool` gives each query a process of its own
 (`worker`), which has no secrets, sees only the keys that the asker may read, cannot open files or
 load extensions, is bounded in memory, and is killed when its time is over. Transactions of SQL on
-tables (`POST /v1/sql`) run likewise, in processes that ask for what they read (`dialogues`).
+tables (`POST /v1/sql`) run likewise, in processes that ask for what they read.
 
 `keyspace` says which keys a scan must look at, `dataset` shows a snapshot to DuckDB as Arrow
 batches, `engine` makes connections, `answers` turns results into bounded JSON.

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from streamydb.read_model.ports import Scannable, StoredEntry
+from streamydb.records.ranges import ScanRange
 from streamydb.sql.keyspace import ScanBounds, range_of
 
 SCHEMA: Final = pa.schema(
@@ -64,9 +65,8 @@ class KeyValues(ds.Dataset):  # type: ignore[misc]
 
     def _page(self, prefix: str, keys: ScanBounds, after: str | None) -> Sequence[StoredEntry]:
         with self._lock:
-            page = self._snapshot.scan(
-                prefix=prefix, start=keys.start, end=keys.end, after=after, limit=_PAGE_ROWS
-            )
+            page_range = ScanRange(prefix, keys.start, keys.end, after)
+            page = self._snapshot.scan(page_range, limit=_PAGE_ROWS)
             self.rows += len(page)
         return page
 

@@ -24,7 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 PROCESS: Final = "streamydb_layers.tables.process"
-"""The module of a process that executes statements; see `dialogues`."""
+"""The module of a process that executes statements; see `DialoguePool`."""
 
 INSTALL: Final = install("sql", "./layers")  # the command that installs what SQL tables need
 

@@ -19,6 +19,7 @@ import msgspec
 
 from streamydb.read_model import ReadModel, SnapshotAhead, SnapshotGone
 from streamydb.read_model.ports import Scannable
+from streamydb.records.ranges import ALL_KEYS, ScanRange
 from streamydb.sql.answers import AnswerTooLargeError, UnheldValueError, answer
 from streamydb.sql.child import READY, hold
 from streamydb.sql.engine import connect, lock, message_of, show
@@ -79,24 +80,8 @@ class _Rows:
         self.seq = job.at or 0
         self._rows = job.rows
 
-    def scan(
-        self,
-        *,
-        prefix: str = "",
-        start: str | None = None,
-        end: str | None = None,
-        after: str | None = None,
-        limit: int = 1000,
-    ) -> Sequence[StoredRow]:
-        rows = [
-            row
-            for row in self._rows
-            if row.key.startswith(prefix)
-            and (start is None or row.key.encode() >= start.encode())
-            and (end is None or row.key.encode() < end.encode())
-            and (after is None or row.key.encode() > after.encode())
-        ]
-        return rows[:limit]
+    def scan(self, keys: ScanRange = ALL_KEYS, *, limit: int = 1000) -> Sequence[StoredRow]:
+        return [row for row in self._rows if keys.has(row.key)][:limit]
 
 
 def main() -> int:

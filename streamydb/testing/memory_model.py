@@ -13,6 +13,7 @@ from streamydb.errors import StreamyError
 from streamydb.read_model.ports import JsonPage
 from streamydb.records import Change
 from streamydb.records.generation import FIRST
+from streamydb.records.ranges import ALL_KEYS, ScanRange
 
 
 class MemoryEntry(NamedTuple):
@@ -51,25 +52,9 @@ class MemorySnapshot:
     def get_many(self, keys: Sequence[str]) -> list[MemoryEntry | None]:
         return [self._entries.get(key) for key in keys]
 
-    def scan(
-        self,
-        *,
-        prefix: str = "",
-        start: str | None = None,
-        end: str | None = None,
-        after: str | None = None,
-        limit: int = 1000,
-    ) -> list[MemoryEntry]:
-        keys = sorted(self._entries, key=str.encode)
-        entries = [
-            self._entries[key]
-            for key in keys
-            if key.startswith(prefix)
-            and (start is None or key.encode() >= start.encode())
-            and (end is None or key.encode() < end.encode())
-            and (after is None or key.encode() > after.encode())
-        ]
-        return entries[:limit]
+    def scan(self, keys: ScanRange = ALL_KEYS, *, limit: int = 1000) -> list[MemoryEntry]:
+        names = sorted(filter(keys.has, self._entries), key=str.encode)
+        return [self._entries[name] for name in names[:limit]]
 
     def get_json(self, keys: Sequence[str], bytes_max: int) -> bytes | None:
         entries = dict(zip(keys, self.get_many(keys), strict=True))
@@ -79,16 +64,13 @@ class MemorySnapshot:
 
     def scan_json(
         self,
+        keys: ScanRange = ALL_KEYS,
         *,
-        prefix: str = "",
-        start: str | None = None,
-        end: str | None = None,
-        after: str | None = None,
         limit: int,
         bytes_max: int,
         at_once: bool = False,  # noqa: ARG002 - the port
     ) -> JsonPage:
-        entries = self.scan(prefix=prefix, start=start, end=end, after=after, limit=limit + 1)
+        entries = self.scan(keys, limit=limit + 1)
         sizes = list(accumulate(len(entry.value) for entry in entries[:limit]))
         page = entries[: max(1, sum(size <= bytes_max for size in sizes))]
         last = page[-1].key if len(page) < len(entries) else None

@@ -108,10 +108,8 @@ class TransactionProcessor:
 
     def step(self, messages: Iterable[ToExecutor]) -> Iterator[o.Output]:
         """Execute what one micro-batch brings; yields outputs to be formatted, feedback last.
-
-        Raises:
-            UnruledFaults: our own code failed on transactions that nobody has ruled on.
-            InvariantViolation: the same, on transactions that another pipeline has executed.
+        Raises UnruledFaults: our own code failed on transactions that nobody has ruled on. Raises
+        InvariantViolation: the same, on transactions that another pipeline has executed.
         """
         parts: dict[PlanPart, PartGrants] = {}
         for grant in messages:
@@ -221,9 +219,8 @@ def execute_grants(
         ranges: those that the transactions name, as each shard holds them.
         timeline: of the plan, where keys may end.
 
-    Raises:
-        InvariantViolation: a transaction's key was not granted by any shard.
-        ModuleMissing: the code that a transaction calls is not on this machine.
+    Raises InvariantViolation: a transaction's key was not granted by any shard. Raises
+    ModuleMissing: the code that a transaction calls is not on this machine.
     """
     run = prepared(parts, rulings, timeline)
     txns, program = run.txns, run.program

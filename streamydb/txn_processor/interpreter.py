@@ -104,8 +104,7 @@ def execute(
         size: the bytes that the result record would have with this verdict.
         calls: where the code of procedures is, and the transaction's place.
 
-    Raises:
-        ModuleMissing: the code that the transaction calls is not on this machine.
+    Raises ModuleMissing: the code that the transaction calls is not on this machine.
     """
     if too_many(txn, calls.see) or too_heavy(txn, calls.see):
         return too_large(txn, look, errors.RANGE_TOO_LARGE)

@@ -19,6 +19,7 @@ from streamydb.client.errors import UnsafeScanError
 from streamydb.client.reads import RangeScan
 from streamydb.client.requests import Freshness, Stored
 from streamydb.client.session import Session
+from streamydb.records.ranges import ScanRange
 
 __all__ = ["FILE", "made"]
 
@@ -37,7 +38,7 @@ def made() -> dict[str, Any]:
 def _case(dice: random.Random) -> dict[str, Any]:
     prefix = dice.choice(["", *_KEYS])
     start, end = (dice.choice([None, key]) for key in dice.choices(_KEYS, k=2))
-    scan = RangeScan(Session(), prefix, start, end, Freshness(at=7), None)
+    scan = RangeScan(Session(), ScanRange(prefix, start, end), Freshness(at=7), None)
     scan.whole = dice.choice([None, True, True, False])
     scan.ended = bool(scan.whole) or dice.random() < 0.2
     if scan.whole is not None and dice.random() < 0.8:
@@ -46,7 +47,8 @@ def _case(dice: random.Random) -> dict[str, Any]:
     with suppress(UnsafeScanError):
         checks = range_checks(scan, 7)
     return {
-        "bounds": scan.bounds, "count": scan.count, "whole": scan.whole, "ended": scan.ended,
+        "bounds": (prefix, start, end), "count": scan.count, "whole": scan.whole,
+        "ended": scan.ended,
         "last": None if scan.last is None else scan.last.key, "checks": checks,
         "comes": [key for key in _KEYS if has_yet_to_reach(scan, [key])],
     }  # fmt: skip

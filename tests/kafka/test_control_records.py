@@ -14,8 +14,8 @@ import pytest
 from streamydb.backup.kafka import BackupLog as BackedUpLog
 from streamydb.facade import FacadeSettings
 from streamydb.facade.kafka import KafkaLog
+from streamydb.facade.kafka_changes import KafkaStreams
 from streamydb.facade.kafka_search import search_result
-from streamydb.facade.kafka_streams import KafkaStreams
 from streamydb.facade.ports import NoResult, PageBounds, StreamSpan
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Reader

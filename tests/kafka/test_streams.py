@@ -10,7 +10,7 @@ import confluent_kafka
 import pytest
 
 from streamydb.facade import FacadeSettings
-from streamydb.facade.kafka_streams import KafkaStreams
+from streamydb.facade.kafka_changes import KafkaStreams
 from streamydb.facade.ports import PageBounds, StreamSpan
 from streamydb.facade.stream_pages import StreamFeed, StreamPosition
 from streamydb.kafka import TopicNames, create

@@ -23,7 +23,7 @@ from streamydb.backup.folder import BackupFolder, StateFolder
 from streamydb.backup.kafka import BackupLog
 from streamydb.backup.needs import needs
 from streamydb.backup.start import begin
-from streamydb.cli.sql_prompt import Prompt
+from streamydb.cli.sql import Prompt
 from streamydb.client.verification import verify
 from streamydb.kafka.presence import heard
 from streamydb.local.folder import DatabaseFolder

@@ -47,7 +47,7 @@ class ExecutedLog:
         """Execute a transaction."""
         offset = len(self._results)
         now_ms = time.time_ns() // 1_000_000
-        outputs = self._oracle.apply(encode(transaction, validate=False), 0, offset, now_ms)
+        outputs = self._oracle.apply(encode(transaction), 0, offset, now_ms)
         self._results.append(decode_result(outputs[0].value or b""))
         return Appended(0, offset, now_ms)
 

@@ -36,7 +36,7 @@ from streamydb.client.session import Session
 from streamydb.client.statements import SqlResult, Statement, execute_sql, prepare_statements
 from streamydb.client.transactions import Committed, Prepared, ReadItem, as_list, prepare
 from streamydb.client.watch_core import After, FollowedStream, Watching, selection
-from streamydb.records.ranges import Range
+from streamydb.records.ranges import Range, ScanRange
 from streamydb.records.table import Table
 
 _T = TypeVar("_T")
@@ -135,7 +135,7 @@ class AsyncClient:
         each page.
         """
         freshness = self.session.freshness(consistency, at)
-        wanted = reads.RangeScan(self.session, prefix, start, end, freshness, limit)
+        wanted = reads.RangeScan(self.session, ScanRange(prefix, start, end), freshness, limit)
         while page := await self._run(reads.scan_page(wanted, timeout_s)):
             for stored in page:
                 yield stored.entry()
@@ -384,7 +384,7 @@ class AsyncClient:
         when the watch is entered, or else when the first change is asked for.
         Raises InvalidParameterError: one of them makes no sense.
         """
-        wanted = selection(prefix, start, end, where, where_before)
+        wanted = selection(ScanRange(prefix, start, end), where, where_before)
         watching = Watching(self.session, wanted, since)
         return AsyncWatch(self._perform, self._transport, watching, self._lifetime)
 

@@ -16,6 +16,7 @@ from streamydb.client.requests import Change, Entry, Open, Pause, Receive, Reque
 from streamydb.client.transactions import Builder, Committed, as_list
 from streamydb.client.watch_core import FollowedStream, Watching
 from streamydb.records.emission import Emitted
+from streamydb.records.ranges import ScanRange
 
 if TYPE_CHECKING:
     from streamydb.client.awaiting.client import AsyncClient
@@ -106,7 +107,7 @@ class AsyncView(Writes):
 
         The function then writes only if the range has an end, and none of the database's own keys.
         """
-        wanted = self.attempt.scan(prefix, start, end, limit)
+        wanted = self.attempt.scan(ScanRange(prefix, start, end), limit)
         while page := await drive(self.attempt.page(wanted), self._perform):
             for stored in page:
                 yield stored.entry()

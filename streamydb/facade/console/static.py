@@ -7,8 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from streamydb.facade.answer import Answer
-from streamydb.facade.codings import tagged
+from streamydb.facade.answer import Answer, tagged
 from streamydb.facade.conditions import conditions_of
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import NoQuery

@@ -163,10 +163,7 @@ _FENCED: Final = {
 
 def last_copied(connection: Mapping[str, str], database: str) -> int | None:
     """Return the seq of the last change that was copied; 0: the copy is empty, None: there is none.
-
-    Raises:
-        ConnectError: somebody else has written a record.
-        ReadingError: Kafka does not answer, or refuses.
+    Raises ConnectError: somebody else has written a record.
     """
     committed = {**connection, **_COMMITTED}
     try:
@@ -188,10 +185,7 @@ class KafkaCopy:
 
     def begin(self) -> dict[int, CopyProgress | None]:
         """Shut out every other writer; return the progress of each partition, None: it is empty.
-
-        Raises:
-            ConnectError: there is no such topic.
-            ReadingError: Kafka does not answer.
+        Raises ConnectError: there is no such topic.
         """
         self.close()
         with TopicReader({**self._connection, **_COMMITTED}, self._topic) as reader:

@@ -105,9 +105,7 @@ class SingleShard:
         """Load the state from ``blobs``, or begin a new database.
 
         ``cache``: of the process, for its shards.
-
-        Raises:
-            ConfigurationError: the state was made with another configuration.
+        Raises ConfigurationError: the state was made with another configuration.
         """
         self._cache = cache or ProcessCache()
         self._meta = load_or_begin(SingleMeta, blobs, config, life.shape)

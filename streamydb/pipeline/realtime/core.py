@@ -144,9 +144,7 @@ class LogTail:
 
     def add(self, records: Iterable[TailRecord]) -> None:
         """Add the next records.
-
-        Raises:
-            NotForThisGear: they are too many: the base does not follow.
+        Raises NotForThisGear: they are too many: the base does not follow.
         """
         for record in records:
             self.records.append(record)
@@ -307,9 +305,7 @@ class RealTimeShard:
         """Begin with a newer base, and execute the rest of the tail once more, silently.
 
         Return False, and go on as before, while the tail repeats an id that only the base knows.
-
-        Raises:
-            InvariantViolation: base and tail do not lead to the state that this gear has.
+        Raises InvariantViolation: base and tail do not lead to the state that this gear has.
         """
         before = self._state()
         if not self.base_seq <= opened.base.state.seq <= before.seq:

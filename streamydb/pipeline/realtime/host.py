@@ -109,9 +109,7 @@ class _Worker:
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Open a base, then execute what comes.
-
-        Raises:
-            GearLeft: it does not go on; the driver was told why.
+        Raises GearLeft: it does not go on; the driver was told why.
         """
         try:
             yield from self._execute(self._begun())

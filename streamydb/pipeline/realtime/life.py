@@ -111,9 +111,7 @@ class _GearTopics(SharedTopics):
 
     def play(self, *, leads: bool, covered: int) -> int:
         """Tell the worker its role, as `tell` does.
-
-        Raises:
-            SharedTopicsError: the worker is gone.
+        Raises SharedTopicsError: the worker is gone.
         """
         try:
             self._channel.send(Play(leads, covered))
@@ -133,9 +131,7 @@ class GearLife:
 
     def __init__(self, start: GearStart, base: Base) -> None:
         """Start the query and wait for its worker; the gear follows then.
-
-        Raises:
-            GearEnded: it could not begin.
+        Raises GearEnded: it could not begin.
         """
         self._start = start
         self.worker = 0

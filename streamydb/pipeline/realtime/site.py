@@ -42,10 +42,9 @@ def gear_obstacle(
         partitions: of the log now.
         spark: the running application.
 
-    Raises:
-        ConfigurationError: both gears were asked for, and cannot be had. Who leaves the setting out
-            gets one gear; so does a database whose log was given more partitions since it was
-            founded, because what has run must start again.
+    Raises ConfigurationError: both gears were asked for, and cannot be had. Who leaves the setting
+    out gets one gear; so does a database whose log was given more partitions since it was founded,
+    because what has run must start again.
     """
     if not config.gears:
         return SMALL if config.small and config.settings.gear == "both" else OFF

@@ -107,9 +107,7 @@ def main(infile: BinaryIO, outfile: BinaryIO) -> None:
 
 def of_this_worker() -> Wire:
     """Return the wire of this process.
-
-    Raises:
-        ConfigurationError: the process was not forked by our daemon.
+    Raises ConfigurationError: the process was not forked by our daemon.
     """
     if not _of_this_worker:
         raise ConfigurationError(

@@ -152,10 +152,8 @@ def hand_over(
     connection: Mapping[str, str], database: str, to: str, timeout_s: float
 ) -> HandoverResult:
     """Have the standby ``to`` lead (empty: the one that is ready and has executed most).
-
-    Raises:
-        HandoverError: none is ready, or it did not take over.
-        TopicsError: Kafka does not answer, or there is no such database.
+    Raises HandoverError: none is ready, or it did not take over. Raises TopicsError: Kafka does not
+    answer, or there is no such database.
     """
     log = log_id(connection, database)
     if not existing(connection, [TopicNames(database).control]):

@@ -49,9 +49,7 @@ class Gatherer:
 
     def step(self, messages: Iterable[ToGatherer]) -> list[o.OutputRecords]:
         """Execute what is complete now; return records, feedback last.
-
-        Raises:
-            UnruledFaults, InvariantViolation: as `TransactionProcessor.step`.
+        Raises UnruledFaults, InvariantViolation: as `TransactionProcessor.step`.
         """
         records: list[o.OutputRecords] = []
         gatherer = TransactionGatherer(self._blobs)

@@ -11,9 +11,8 @@ from streamydb.verify.check.compare import Comparison
 from streamydb.verify.check.expected import Expected, Output, OutputName
 from streamydb.verify.check.log import CheckError, Log
 from streamydb.verify.check.logorder import LogOrder
-from streamydb.verify.check.options import CheckOptions, CheckProgress
 from streamydb.verify.check.report import CheckReport, Difference, OutputCounts
-from streamydb.verify.check.run import check
+from streamydb.verify.check.run import CheckOptions, CheckProgress, check
 
 __all__ = [
     "CheckError",

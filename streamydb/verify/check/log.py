@@ -34,9 +34,8 @@ class Log:
         ends: per partition, one past the last offset.
         order: of what was read last.
 
-    Raises:
-        CheckError: part of the log is gone and not in ``trimmed``.
-        ReadingError: the topic is missing or the broker does not answer.
+    Raises CheckError: part of the log is gone and not in ``trimmed``. Raises ReadingError: the
+    topic is missing or the broker does not answer.
     """
 
     def __init__(

@@ -10,24 +10,79 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamydb.errors import InvariantViolation, RecordError
-from streamydb.kafka import TopicNames, log_id
+from streamydb.kafka import FoundingFacts, TopicNames, TopicsError, log_id, recall
 from streamydb.kafka.reader import TopicReader
 from streamydb.kafka.rulings import rulings
 from streamydb.limits import ID_WINDOW_DEFAULT
 from streamydb.local.own_process import no_collection
+from streamydb.procedures.modules import NO_MODULES, Modules
 from streamydb.records import decode_dead_letter
 from streamydb.records.expiry import removal_number
 from streamydb.records.rulings import Rulings
 from streamydb.verify.check.compare import Comparison
 from streamydb.verify.check.expected import Expected, Output, OutputName, tells_removal
 from streamydb.verify.check.log import Log
-from streamydb.verify.check.options import CheckOptions, CheckProgress, founded
 from streamydb.verify.check.report import CheckReport, Difference, excerpt
 from streamydb.verify.check.workflows import Workflows, workflow_name
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.outputs import OutputRecord
+
+if TYPE_CHECKING:
+    from streamydb.backup.pieces import LogSource
+
+
+class CheckProgress(NamedTuple):
+    """The progress of the check: what it does, and how many of how many records."""
+
+    name: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """The options of a check.
+
+    Attributes:
+        initial_partitions: partitions of the log at the database's creation; None = as is recorded
+            beside the log, else as many as now.
+        id_window: for how many seqs an id is remembered; None = as is recorded, else the default.
+        timeout_s: how long to wait for outputs that are missing at the end.
+        modules: where the code of stored procedures is.
+        trimmed: where the records are that the log does not have any more.
+        progress: called from time to time.
+    """
+
+    connection: Mapping[str, str]
+    database: str
+    initial_partitions: int | None = None
+    id_window: int | None = None
+    timeout_s: float = 60.0
+    modules: Modules = NO_MODULES
+    trimmed: LogSource | None = None
+    progress: Callable[[CheckProgress], None] = field(default=lambda _step: None)
+
+
+def founded(options: CheckOptions) -> CheckOptions:
+    """The options, with what the database was founded with where they say nothing."""
+    values = (options.initial_partitions, options.id_window)
+    if None not in values:
+        return options
+    try:
+        log = log_id(options.connection, options.database)
+    except TopicsError:  # whoever reads the log says what is wrong
+        log = ""
+    known = recall(options.connection, options.database, log) if log else FoundingFacts(log=log)
+    partitions, window = values
+    return replace(
+        options,
+        initial_partitions=known.partitions if partitions is None else partitions,
+        id_window=(known.id_window or ID_WINDOW_DEFAULT) if window is None else window,
+    )
 
 
 def check(options: CheckOptions) -> CheckReport:

@@ -15,9 +15,8 @@ from msgspec import UNSET
 from streamydb.records import Transaction, decode
 from streamydb.records.formats import UNREADABLE
 from streamydb.records.names import FOLLOW_UP_MARK
-from streamydb.verify.check.evidence import CheckEvidence
 from streamydb.verify.check.expected import Output, OutputName
-from streamydb.verify.check.report import CheckReport
+from streamydb.verify.check.report import CheckEvidence, CheckReport
 from streamydb.verify.oracle.outputs import OutputRecord
 
 

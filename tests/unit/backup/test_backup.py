@@ -19,8 +19,7 @@ import pytest
 
 from streamydb.backup import BackupError, BackupFolder, BackupManifest, State, copy, restore
 from streamydb.backup import needs as log_needs
-from streamydb.backup.kafka import BackupLog, ToldState, told_digests
-from streamydb.backup.log_end import require_same_end
+from streamydb.backup.kafka import BackupLog, ToldState, require_same_end, told_digests
 from streamydb.backup.needs import Need, checkpoint_offsets
 from streamydb.backup.pieces import Piece, Positions
 from streamydb.backup.resize import put_aside, standing_still

@@ -13,7 +13,7 @@ pytest.importorskip("duckdb")
 pytest.importorskip("sqlglot")
 
 from streamydb.cli import app
-from streamydb.cli.sql_prompt import Prompt
+from streamydb.cli.sql import Prompt
 from streamydb.local.signals import Terminated
 from streamydb_layers.tables import Tables, dbapi
 

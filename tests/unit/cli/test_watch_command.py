@@ -10,6 +10,7 @@ import pytest
 from streamydb.cli.common import Failure
 from streamydb.cli.watch import Chosen, WatchTarget, _chosen
 from streamydb.facade.feed import change_filter
+from streamydb.records.ranges import ALL_KEYS, ScanRange
 from tests.support.strange import STRANGE
 
 CHANGES = [
@@ -51,6 +52,14 @@ def shown(chosen: Chosen, *, resolved: bool = False) -> list[int]:
     return [n for n, each in enumerate(messages, 1) if chosen.takes(each, resolved=resolved)]
 
 
+Asked = tuple[str, str | None, str | None, str | None, str | None]
+
+
+def chosen_of(feed: WatchTarget, asked: Asked, since: int | None) -> Chosen:
+    prefix, start, end, *checks = asked
+    return _chosen(feed, ScanRange(prefix, start, end), (checks[0], checks[1]), since)
+
+
 @pytest.mark.parametrize(
     ("asked", "since", "found"),
     [
@@ -66,21 +75,19 @@ def shown(chosen: Chosen, *, resolved: bool = False) -> list[int]:
         (("", None, None, None, None), 4, []),
     ],
 )
-def test_options_choose_changes(
-    asked: tuple[str | None, ...], since: int | None, found: list[int]
-) -> None:
-    assert shown(_chosen(WatchTarget.changes, asked, since)) == found
+def test_options_choose_changes(asked: Asked, since: int | None, found: list[int]) -> None:
+    assert shown(chosen_of(WatchTarget.changes, asked, since)) == found
 
 
 def test_resolved_records_are_shown_when_asked_for() -> None:
-    everything = ("", None, None, None, None)
-    assert shown(_chosen(WatchTarget.changes, everything, None), resolved=True) == [*range(1, 7)]
+    everything: Asked = ("", None, None, None, None)
+    assert shown(chosen_of(WatchTarget.changes, everything, None), resolved=True) == [*range(1, 7)]
 
 
 def test_the_result_of_a_record_without_an_id_is_shown() -> None:
     refused: Any = Message(None, b'{"id":null,"seq":7,"status":"rejected"}')
     for prefix, found in (("", True), ("a", False)):
-        chosen = _chosen(WatchTarget.results, (prefix, None, None, None, None), None)
+        chosen = chosen_of(WatchTarget.results, (prefix, None, None, None, None), None)
         assert chosen.takes(refused, resolved=False) is found
 
 
@@ -94,21 +101,17 @@ def test_the_result_of_a_record_without_an_id_is_shown() -> None:
     ],
 )
 def test_what_makes_no_sense_is_an_error_of_usage(
-    feed: WatchTarget, asked: tuple[str | None, ...], since: int | None
+    feed: WatchTarget, asked: Asked, since: int | None
 ) -> None:
     with pytest.raises(Failure) as caught:
-        _chosen(feed, asked, since)
+        chosen_of(feed, asked, since)
     assert caught.value.code == 2
 
 
 def test_what_something_else_has_written_has_no_seq_and_no_value() -> None:
     for value in STRANGE[1:]:
         message: Any = Message(b"a", value)
-        assert Chosen(change_filter("", None, None, None, None), None).takes(
-            message, resolved=False
-        )
-        assert not Chosen(change_filter("", None, None, None, None), 0).takes(
-            message, resolved=True
-        )
-        valued = change_filter("", None, None, None, '{"exists": false}')
+        assert Chosen(change_filter(ALL_KEYS, None, None), None).takes(message, resolved=False)
+        assert not Chosen(change_filter(ALL_KEYS, None, None), 0).takes(message, resolved=True)
+        valued = change_filter(ALL_KEYS, None, '{"exists": false}')
         assert not Chosen(valued, None).takes(message, resolved=True)

@@ -10,8 +10,8 @@ import pytest
 
 from streamydb.client import AsyncClient, AsyncView, Client, Committed, Entry, Snapshot, View, Watch
 from streamydb.client.awaiting.views import AsyncAtomic, AsyncRecords, AsyncWatch
+from streamydb.client.blocking.client import Atomic, Records
 from streamydb.client.blocking.transports import complete
-from streamydb.client.blocking.views import Atomic, Records
 
 PAIRS: list[tuple[type[Any], type[Any]]] = [
     (AsyncClient, Client), (AsyncView, View), (AsyncAtomic, Atomic), (AsyncWatch, Watch),

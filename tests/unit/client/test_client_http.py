@@ -55,6 +55,7 @@ from streamydb.facade.payloads import refuse_code
 from streamydb.facade.problems import ProblemError, problem_body
 from streamydb.read_model import ReadModel
 from streamydb.records.problems import PROBLEMS
+from streamydb.records.ranges import ScanRange
 from streamydb.testing.clients import Awaited, MemoryHost
 from tests.support.read_model import example, follow
 
@@ -289,14 +290,14 @@ def test_requests_as_they_are_sent() -> None:
     asked = encode(Ask("a/../é", "3:17", 0.5))
     assert asked.path == "/v1/transactions/a%2F%2E%2E%2F%C3%A9"
     assert asked.params == {"record": "3:17"}
-    scan = Scan("", "a", None, 5, None, Freshness(consistency="session", min_version=9), 1)
+    scan = Scan(ScanRange("", "a"), 5, None, Freshness(consistency="session", min_version=9), 1)
     assert encode(scan).params == {
         "start": "a", "limit": "5", "consistency": "session", "min_version": "9",
     }  # fmt: skip
-    opened = encode_open(Open(12, Selection("é")))
+    opened = encode_open(Open(12, Selection(ScanRange("é"))))
     assert opened.headers["Last-Event-ID"] == "12"
     assert opened.params == {"prefix": "é"}
-    narrow = encode_open(Open(1, Selection("", "a", "b", '{"ge":1}')))
+    narrow = encode_open(Open(1, Selection(ScanRange("", "a", "b"), '{"ge":1}')))
     assert narrow.params == {"start": "a", "end": "b", "where": '{"ge":1}'}
     with pytest.raises(TypeError):
         encode(Open(1, Selection()))

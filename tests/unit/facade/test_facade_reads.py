@@ -18,6 +18,7 @@ from streamydb.facade.reads import ReadWaiter, in_thread
 from streamydb.facade.stream_pages import StreamPosition
 from streamydb.facade.waiting import SingleFlight
 from streamydb.read_model.ports import JsonPage
+from streamydb.records.ranges import ALL_KEYS, ScanRange
 from streamydb.testing.in_process import InProcess, scenario, until
 from streamydb.testing.memory import MemoryDatabase
 from streamydb.testing.memory_feed import MemoryChanges, MemoryStreams
@@ -256,10 +257,7 @@ async def test_a_read_without_a_facade_waits_no_longer_than_it_may() -> None:
     changes, settings = MemoryChanges(database.changes), FacadeSettings(read_timeout_s=3600)
     transport = DirectTransport(database.model, database.log, changes, settings)
     beyond = Freshness(consistency="session", min_version=1)
-    for request in (
-        Read(("a",), beyond, -MARGIN_S),
-        Scan("", None, None, 1, None, beyond, -MARGIN_S),
-    ):
+    for request in (Read(("a",), beyond, -MARGIN_S), Scan(ALL_KEYS, 1, None, beyond, -MARGIN_S)):
         with pytest.raises(ReadModelBehindError):
             await transport.send(request)
     database.resolving = False
@@ -313,12 +311,14 @@ async def test_a_long_scan_does_not_hold_up_other_requests(
     whole, others = MemorySnapshot.scan_json, threading.Event()
     in_loop: list[bool] = []
 
-    def scan(self: MemorySnapshot, *, at_once: bool = False, **given: Any) -> JsonPage:
+    def scan(
+        self: MemorySnapshot, keys: ScanRange, *, at_once: bool = False, **given: Any
+    ) -> JsonPage:
         in_loop.append(at_once)
         if at_once:
             return JsonPage(b"", None, whole=False)
         assert others.wait(30)
-        return whole(self, **given)
+        return whole(self, keys, **given)
 
     async with connect(database) as client:
         await client.request("PUT", "/v1/kv/a", b"1")
@@ -340,13 +340,13 @@ async def test_a_long_scan_straight_over_kafka_holds_up_nobody_either(
     database = MemoryDatabase()
     whole, others = MemorySnapshot.scan, threading.Event()
 
-    def scan(self: MemorySnapshot, **given: Any) -> list[MemoryEntry]:
+    def scan(self: MemorySnapshot, *given: Any, **named: Any) -> list[MemoryEntry]:
         assert others.wait(30)
-        return whole(self, **given)
+        return whole(self, *given, **named)
 
     monkeypatch.setattr(MemorySnapshot, "scan", scan)
     direct = DirectTransport(database.model, database.log, database.changes)
-    asked = Scan("", None, None, 200, None, Freshness(None, "snapshot", None), 30)
+    asked = Scan(ALL_KEYS, 200, None, Freshness(None, "snapshot", None), 30)
     scanning = asyncio.create_task(direct.send(asked))
     await settle()
     others.set()

@@ -15,6 +15,7 @@ from streamydb.facade.feed import ChangeFilter, change_filter
 from streamydb.facade.ports import ChangeEvent
 from streamydb.facade.problems import ProblemError
 from streamydb.records import Transaction, canonical, decode
+from streamydb.records.ranges import ALL_KEYS, ScanRange
 from streamydb.testing.in_process import InProcess, scenario
 from streamydb.testing.memory import MemoryDatabase
 from streamydb.verify.oracle.steps import holds
@@ -42,16 +43,16 @@ def test_a_check_takes_what_it_would_take_in_a_transaction(
     stored = None if value is None else canonical(value)
     version = 0 if value is None or was else 3
     text = json.dumps(rules)
-    wanted = change_filter(None, None, None, None if was else text, text if was else None)
+    wanted = change_filter(ALL_KEYS, None if was else text, text if was else None)
     assert wanted.takes(event("a", before, after)) == holds(txn.checks[0], stored, version)
-    asked = selection("", None, None, None if was else rules, rules if was else None)
-    sent = change_filter("", None, None, asked.where, asked.where_before)
+    asked = selection(ALL_KEYS, None if was else rules, rules if was else None)
+    sent = change_filter(asked.keys, asked.where, asked.where_before)
     assert sent.takes(event("a", before, after)) == wanted.takes(event("a", before, after))
 
 
 @given(KEYS, KEYS, st.one_of(st.none(), KEYS))
 def test_a_range_is_by_bytes(key: str, start: str, end: str | None) -> None:
-    wanted = change_filter("", start, end, None, None)
+    wanted = change_filter(ScanRange("", start, end), None, None)
     inside = start.encode() <= key.encode() and (end is None or key.encode() < end.encode())
     assert wanted.takes(event(key, None, 1)) == inside
 
@@ -63,10 +64,10 @@ def test_a_range_is_by_bytes(key: str, start: str, end: str | None) -> None:
 )  # fmt: skip
 def test_what_is_no_check_is_refused(where: str | None, was: str | None) -> None:
     with pytest.raises(ProblemError, match="without its key"):
-        change_filter(None, None, None, where, was)
+        change_filter(ALL_KEYS, where, was)
     with pytest.raises(ProblemError, match="at most"):
-        change_filter(None, "a" * 9_999, None, None, None)
-    assert change_filter(None, None, None, None, None) == ChangeFilter()
+        change_filter(ScanRange(start="a" * 9_999), None, None)
+    assert change_filter(ALL_KEYS, None, None) == ChangeFilter()
 
 
 @scenario
@@ -96,6 +97,5 @@ async def test_over_rest() -> None:
 @pytest.mark.parametrize("name", ["prefix", "start", "end"])
 def test_a_bound_that_is_longer_than_any_key_is_refused(name: str) -> None:
     long = "é" * 241
-    prefix, start, end = (long if name == each else None for each in ("prefix", "start", "end"))
     with pytest.raises(ProblemError, match=f"{name} has at most 480 bytes"):
-        change_filter(prefix, start, end, None, None)
+        change_filter(ScanRange(**{name: long}), None, None)

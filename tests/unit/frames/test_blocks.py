@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from streamydb.errors import InvariantViolation, RecordError
-from streamydb.frames.encoding import pack, unpack
-from streamydb.frames.integers import narrow, stored_bytes, widen
+from streamydb.frames.encoding import narrow, pack, stored_bytes, unpack, widen
 from streamydb.frames.protocol import FORMAT
 from streamydb.frames.readers import TO_SHARD
 from streamydb.frames.table import Array, ChildRows, ColumnTable, Ragged

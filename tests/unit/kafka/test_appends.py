@@ -24,14 +24,14 @@ def test_what_was_dropped_unsent_is_told_with_the_error_that_ended_the_client() 
     refused = KafkaError(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED, "Broker: Cluster authorization failed", fatal=True
     )
-    told = explain(KafkaError(PURGE_QUEUE), TOPIC, 9, connections(refused))
+    told = explain(KafkaError(PURGE_QUEUE), TOPIC, connections(refused))
     assert not isinstance(told, AppendUnknownError)
     assert "Cluster authorization failed; grant this user" in str(told)
     assert "`streamydb acls`" in str(told)
 
 
 def test_what_was_dropped_without_a_known_reason() -> None:
-    told = explain(KafkaError(PURGE_QUEUE), TOPIC, 9, connections())
+    told = explain(KafkaError(PURGE_QUEUE), TOPIC, connections())
     assert str(told) == f"{TOPIC}: Local: Purged in queue"
 
 
@@ -44,7 +44,7 @@ UNSURE = [
 
 @pytest.mark.parametrize("code", UNSURE)
 def test_what_may_have_been_sent_is_unknown(code: int) -> None:
-    told = explain(KafkaError(code), TOPIC, 9, connections())
+    told = explain(KafkaError(code), TOPIC, connections())
     assert isinstance(told, AppendUnknownError)
     assert "append the same bytes again" in str(told)
 
@@ -52,7 +52,7 @@ def test_what_may_have_been_sent_is_unknown(code: int) -> None:
 @pytest.mark.parametrize("code", UNSURE)
 def test_what_the_client_did_not_take_is_in_no_log(code: int) -> None:
     assert not isinstance(
-        explain(KafkaError(code), TOPIC, 9, connections(), sent=False), AppendUnknownError
+        explain(KafkaError(code), TOPIC, connections(), sent=False), AppendUnknownError
     )
 
 
@@ -64,13 +64,13 @@ def test_what_the_client_did_not_take_is_in_no_log(code: int) -> None:
     ],
 )  # fmt: skip
 def test_what_a_broker_refuses_is_in_no_log(code: int) -> None:
-    told = explain(KafkaError(code), TOPIC, 9, connections())
+    told = explain(KafkaError(code), TOPIC, connections())
     assert not isinstance(told, AppendUnknownError)
     assert "append the same bytes again" not in str(told)
 
 
 def test_what_was_dropped_unsent_is_in_no_log_whatever_ended_the_client() -> None:
     fatal = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "out of order", fatal=True)
-    told = explain(KafkaError(PURGE_QUEUE), TOPIC, 9, connections(fatal))
+    told = explain(KafkaError(PURGE_QUEUE), TOPIC, connections(fatal))
     assert not isinstance(told, AppendUnknownError)
     assert "out of order" in str(told)

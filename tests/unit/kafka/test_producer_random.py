@@ -222,7 +222,7 @@ def test_each_record_is_told_of_once_and_nobody_waits_for_the_end_of_a_sleep(
     broker = Broker(seed)
     monkeypatch.setattr(producer, "appender", broker.connect)
     monkeypatch.setattr(producer, "_IDLE_S", 10 * WAIT_S)
-    log = producer.Producer(Settings(), validate=False)
+    log = producer.Producer(Settings())
     every = [Fates() for _ in range(broker.dice.randint(1, 4))]
     failures: list[str] = []
     threads = [

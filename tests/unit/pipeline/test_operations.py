@@ -19,7 +19,7 @@ from streamydb.pipeline.background import LogSampler
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.pipeline.progress import PipelineMetrics
 from streamydb.read_model import ReadModel
-from streamydb.read_model.metrics import registry_of
+from streamydb.read_model.service import registry_of
 from streamydb.settings import Settings
 from streamydb.testing.in_process import InProcess, scenario
 from streamydb.testing.memory import MemoryDatabase

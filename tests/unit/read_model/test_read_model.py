@@ -25,6 +25,7 @@ from streamydb.read_model import snapshot as snapshots
 from streamydb.read_model.scanning import advanced
 from streamydb.records import Resolved as ResolvedRecord
 from streamydb.records import encode_resolved
+from streamydb.records.ranges import ScanRange
 from tests.support.memory_topic import MemoryTopic
 from tests.support.read_model import change, follow, nothing_superfluous, resolve, rows_in, write
 from tests.support.strange import LATER, STRANGE
@@ -276,7 +277,7 @@ def test_scans_check_their_bounds(model: ReadModel, topic: MemoryTopic) -> None:
             snapshot.scan_json(limit=0, bytes_max=1)
         for wrong in ("k" * 481, "\ud800"):
             with pytest.raises(ValueRejected):
-                snapshot.scan(start=wrong)
+                snapshot.scan(ScanRange(start=wrong))
             with pytest.raises(ValueRejected):
                 snapshot.get_json([wrong], 1)
             with pytest.raises(ValueRejected):

@@ -42,6 +42,7 @@ from streamydb.records import (
     encode_resolved,
 )
 from streamydb.records import Resolved as ResolvedRecord
+from streamydb.records.ranges import ScanRange
 from streamydb.settings import Settings
 from streamydb.testing.memory_model import MemoryEntry, MemorySnapshot
 from tests.support.memory_topic import MemorySource, MemoryTopic
@@ -274,7 +275,7 @@ def check_snapshot(history: History, snapshot: Snapshot, oldest: int) -> None:
     page, pages = snapshot.scan(limit=3), []
     while page:
         pages += page
-        page = snapshot.scan(after=page[-1].key, limit=3)
+        page = snapshot.scan(ScanRange(after=page[-1].key), limit=3)
     assert pages == truth
 
 
@@ -401,7 +402,7 @@ def test_scans_show_what_lies_between_their_bounds(
     after: str | None, limit: int, share: float, room: int, keys: int,
 ) -> None:  # fmt: skip
     history, reader = scanned
-    seq = int(share * history.seq)
+    seq, asked = int(share * history.seq), ScanRange(prefix, start, end, after)
     expected = [
         entry
         for entry in history.at(seq)
@@ -412,20 +413,13 @@ def test_scans_show_what_lies_between_their_bounds(
     ]
     with reader.model.snapshot(seq) as snapshot, pytest.MonkeyPatch.context() as patch:
         patch.setattr(snapshots, "_STEP_KEYS", keys)
-        found = snapshot.scan(prefix=prefix, start=start, end=end, after=after, limit=limit)
+        found = snapshot.scan(asked, limit=limit)
         page, at_once = (
-            snapshot.scan_json(
-                prefix=prefix,
-                start=start,
-                end=end,
-                after=after,
-                limit=limit + 1,
-                bytes_max=room,
-                at_once=at_once,
-            )
+            snapshot.scan_json(asked, limit=limit + 1, bytes_max=room, at_once=at_once)
             for at_once in (False, True)
         )
     assert found == expected[:limit]
+    assert expected == [entry for entry in history.at(seq) if asked.has(entry.key)]
     assert page == in_memory(expected).scan_json(limit=limit + 1, bytes_max=room)
     assert at_once in (page, JsonPage(b"", None, whole=False))
     assert at_once.whole or keys < len(ODD_KEYS)

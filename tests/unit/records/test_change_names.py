@@ -28,7 +28,7 @@ from streamydb.records import Change, Resolved, change_name, decode_change, enco
 from streamydb.records.connect import CopyProgress, connect_key
 from streamydb.records.expiry import is_removal, removal_number
 from streamydb.spark import rows
-from streamydb.spark.repetitions import SeenRecords
+from streamydb.spark.rows import SeenRecords
 from streamydb.testing import MemoryHost
 from streamydb.txn_processor import outputs as o
 from streamydb.verify.check import CheckReport, Comparison, Expected, Output

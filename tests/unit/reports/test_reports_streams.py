@@ -20,7 +20,7 @@ from streamydb.procedures.modules import compile_module
 from streamydb.records import Change, ChangeOrigin, ChangeTransaction, canonical
 from streamydb.records.connect import connect_key, connect_value
 from streamydb.spark import readers
-from streamydb.spark.repetitions import SeenRecords
+from streamydb.spark.rows import SeenRecords
 from streamydb.testing.clients import MemoryHost
 from tests.support.memory_copy import MemoryCopy
 from tests.support.memory_topic import MemorySource, MemoryTopic

@@ -12,7 +12,7 @@ import pytest
 
 from streamydb.errors import ConfigurationError
 from streamydb.spark import readers
-from streamydb.spark.repetitions import SeenRecords
+from streamydb.spark.rows import SeenRecords
 from tests.support.seeds import seeds
 
 Name = tuple[int, int, str]

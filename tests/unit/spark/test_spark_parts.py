@@ -19,7 +19,7 @@ from streamydb.records import Change, decode_change, encode_change, encode_resol
 from streamydb.records import Resolved as ResolvedRecord
 from streamydb.records.expiry import EXPIRY_ID, removal_number
 from streamydb.spark import payloads, rows
-from streamydb.spark.repetitions import SeenRecords
+from streamydb.spark.rows import SeenRecords
 from streamydb.spark.snapshot import moment
 from streamydb.verify.oracle.core import Oracle
 from tests.support.read_model import change

@@ -54,7 +54,7 @@ def test_what_is_gone_does_not_survive_a_recording(empty: Path) -> None:
     shown = {"functions": ["hash_bytes", "hash_gone"], "tests": tests}
     gone = {"functions": ["hash_gone"], "tests": [THIS]}
     empty.write_text(json.dumps({
-        "streamydb.frames.hashing": shown, "streamydb.frames.integers": gone,
+        "streamydb.frames.hashing": shown, "streamydb.frames.encoding": gone,
         "streamydb.gone": shown, "simulator.log": shown,
         "streamydb.frames.table": {"functions": ["take"], "tests": tests[1:]},
     }))  # fmt: skip
