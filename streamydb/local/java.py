@@ -22,6 +22,7 @@ glibc keeps it otherwise, 30 to 50 MB of each JVM. Some Java 17 do not know the 
 """
 
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
+_RELEASE = re.compile(r'^JAVA_VERSION="(\d+)(?:\.(\d+))?', re.MULTILINE)
 _HINT = (
     f"Install a JDK {JAVA_VERSION_MIN} or newer (Debian and Ubuntu: `apt-get install "
     "openjdk-17-jre-headless`; macOS: `brew install openjdk@17`) or point JAVA_HOME at one."
@@ -46,8 +47,10 @@ def parse_version(output: str) -> int | None:
     Both forms are understood: `17.0.15` is 17, the old `1.8.0_402` is 8.
     """
     match = _VERSION.search(output)
-    if match is None:
-        return None
+    return None if match is None else _major(match)
+
+
+def _major(match: re.Match[str]) -> int:
     major = int(match[1])
     return int(match[2]) if major == 1 and match[2] else major
 
@@ -78,6 +81,29 @@ def java_home() -> str:
 
 @functools.cache
 def _checked(path: Path) -> Java:
+    version = _of_release(path)
+    if version is None:
+        version = _asked(path)
+    if version < JAVA_VERSION_MIN:
+        msg = f"{path} is Java {version}; at least {JAVA_VERSION_MIN} is needed. {_HINT}"
+        raise JavaError(msg)
+    return Java(path, version)
+
+
+def _of_release(path: Path) -> int | None:
+    """Return the version that the file `release` of a Java tells, which spares starting it; None if
+    there is none, or it does not say.
+    """
+    try:
+        text = (path.resolve().parent.parent / "release").read_text("utf-8", "replace")
+    except OSError:
+        return None
+    match = _RELEASE.search(text)
+    return None if match is None else _major(match)
+
+
+def _asked(path: Path) -> int:
+    """Return the version that a Java says. Raises JavaError: it does not start, or says none."""
     try:
         done = subprocess.run(
             [path, "-version"], capture_output=True, text=True, timeout=60, check=False
@@ -90,7 +116,4 @@ def _checked(path: Path) -> Java:
         said = (done.stderr or done.stdout).strip()[:500] or "no output"
         msg = f"`{path} -version` failed (exit code {done.returncode}): {said}. {_HINT}"
         raise JavaError(msg)
-    if version < JAVA_VERSION_MIN:
-        msg = f"{path} is Java {version}; at least {JAVA_VERSION_MIN} is needed. {_HINT}"
-        raise JavaError(msg)
-    return Java(path, version)
+    return version

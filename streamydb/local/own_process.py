@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 _EVERY_S: Final = 10.0
-_KEPT_AFTER: Final = 6
-_WHOLE_AFTER: Final = 180
+_WHOLE_AFTER: Final = 6
+_NEW: Final = 1  # the generations of Python's collector that one is to walk through
+_WHOLE: Final = 2
 _NEVER: Final = 1_000_000
 _YOUNG: Final = 20_000
 """So many new objects gather before Python looks through them. Some hundreds of requests that wait
@@ -48,9 +49,9 @@ def often_collected(every_s: float = _EVERY_S) -> Iterator[None]:
     """Collect the last cycles again and again, in a thread, while the body runs.
 
     Python itself walks through all objects when a quarter more have gathered, for tens of
-    milliseconds. After some seconds there is little to walk through, as long as what lives for ever
-    is left out: what lives after a minute is, for half an hour. It is done so rarely that fewer
-    than one request in a hundred meets it.
+    milliseconds. After some seconds there is little to walk through: what is new, and once a minute
+    what has come since `keep_all`. What was there before is never walked through: in a fork, each
+    of its pages would become a copy.
     """
     before = gc.get_threshold()
     ended = threading.Event()
@@ -69,11 +70,7 @@ def _collect(ended: threading.Event, every_s: float) -> None:
     for turn in count(1):
         if ended.wait(every_s):
             return
-        if turn % _WHOLE_AFTER == 0:
-            gc.unfreeze()
-        gc.collect()
-        if turn % _KEPT_AFTER == 0:
-            gc.freeze()
+        gc.collect(_WHOLE if turn % _WHOLE_AFTER == 0 else _NEW)
 
 
 @contextmanager

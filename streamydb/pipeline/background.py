@@ -183,7 +183,9 @@ IDLE_LOOKS: Final = 3
 WORKERLESS_LOOKS: Final = 7
 """So many looks after it the Python workers that have nothing to do end, some 10 s later."""
 
-_GROWN_MB: Final = 64  # a heap that has grown by less since the last time is left alone
+_GROWN_MB: Final = 64
+_GROWN_PART: Final = 0.25
+"""A heap that has grown by less than both since the last time is left alone."""
 
 _END_WORKERS: Final = """
     try {
@@ -278,7 +280,7 @@ class IdleHeap(Background):
 
     def _collect(self) -> None:
         before_mb = self._heap.size_mb()
-        if before_mb - self._left_mb < _GROWN_MB:
+        if before_mb - self._left_mb < min(_GROWN_MB, _GROWN_PART * self._left_mb):
             return
         self._heap.collect()
         self._left_mb = self._heap.size_mb()

@@ -47,6 +47,8 @@ BROKER_PROPERTIES: dict[str, str] = {
     "log.cleaner.dedupe.buffer.size": str(2 * 1024 * 1024),
     # Half of the default: each of the threads keeps a megabyte outside the heap.
     "num.io.threads": "4",
+    # Nobody asks Java's management for them, and there are thousands.
+    "metrics.jmx.exclude": ".*",
 }
 """Settings that do not depend on where the broker runs."""
 
@@ -54,18 +56,20 @@ BROKER_PROPERTIES: dict[str, str] = {
 _FIRST_HEAP_MB = 64
 """A first heap that is larger is filled before anything is collected, and stays so large."""
 
+_SMALL_FIRST_HEAP_MB = 32
+
 _COLLECTOR = (
     # What lives is some 30 MB, whatever the load: a serial collection of it takes less processor
     # time than upstream's G1, which lets the heap grow to ten times that and keeps it.
     "-XX:+UseSerialGC",
     "-XX:-ShrinkHeapInSteps",
     "-XX:MinHeapSize=24m",
-    "-XX:MinHeapFreeRatio=10",
-    "-XX:MaxHeapFreeRatio=30",
 )
 
 _USUAL = (
     *_COLLECTOR,
+    "-XX:MinHeapFreeRatio=10",
+    "-XX:MaxHeapFreeRatio=30",
     # Three to eight times as many calls and loops as by default until the second compiler takes
     # a method: a start on few cores needs the processor time.
     "-XX:Tier3InvocationThreshold=600",
@@ -79,12 +83,20 @@ _USUAL = (
 
 _SMALL = (
     *_COLLECTOR,
-    "-XX:NewSize=8m",
-    "-XX:MaxNewSize=16m",
+    "-XX:MinHeapDeltaBytes=4m",
+    "-XX:MinHeapFreeRatio=5",
+    "-XX:MaxHeapFreeRatio=10",
+    "-XX:NewSize=4m",
+    "-XX:MaxNewSize=4m",
     "-XX:TieredStopAtLevel=1",
     "-XX:ReservedCodeCacheSize=48m",
+    # Each thread writes so many pages ahead of its stack.
+    "-XX:StackShadowPages=10",
+    "-XX:Tier3InvocationThreshold=600",
+    "-XX:Tier3MinInvocationThreshold=300",
+    "-XX:Tier3CompileThreshold=6000",
 )
-"""What the first compiler makes is small, too."""
+"""What the first compiler makes is small, too, and it makes it of what is called often."""
 
 
 _BLANK = " \t\f"
@@ -160,10 +172,12 @@ def jvm_options(heap_mb: int, logging: Path) -> list[str]:
 
     Up to `SMALL_HEAP_MB` everything else is small, too.
     """
+    small = heap_mb <= SMALL_HEAP_MB
+    first_mb = min(_SMALL_FIRST_HEAP_MB if small else _FIRST_HEAP_MB, heap_mb)
     return [
-        f"-XX:InitialHeapSize={min(_FIRST_HEAP_MB, heap_mb)}m",
+        f"-XX:InitialHeapSize={first_mb}m",
         f"-XX:MaxHeapSize={heap_mb}m",
-        *(_SMALL if heap_mb <= SMALL_HEAP_MB else _USUAL),
+        *(_SMALL if small else _USUAL),
         *GIVES_BACK,
         "-server",
         "-XX:+ExitOnOutOfMemoryError",

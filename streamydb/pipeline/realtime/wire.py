@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import os
 import select
+import socket
+import sys
+from contextlib import suppress
 from typing import BinaryIO, Final
 
 from pyspark import worker
@@ -29,6 +32,8 @@ PIPELINED: Final = "SPARK_PIPELINED_UDF"  # Spark tells a worker with it to read
 _SIZE: Final = "SPARK_BUFFER_SIZE"
 _READ_BYTES: Final = 1 << 18
 _WRITE_BYTES: Final = 1 << 20
+
+_NOT_NEEDED: Final = -1  # the exit code with which PySpark's daemon ends a worker
 
 _main: Final = worker.main
 
@@ -92,7 +97,14 @@ _of_this_worker: list[Wire] = []
 
 
 def main(infile: BinaryIO, outfile: BinaryIO) -> None:
-    """Be PySpark's worker; of a function of the real-time gear, with a `Wire` of its own."""
+    """Be PySpark's worker; of a function of the real-time gear, with a `Wire` of its own.
+
+    Raises:
+        SystemExit: Spark closed the socket, as it needs this worker no more. PySpark's worker would
+            answer that, and leave a traceback in the log.
+    """
+    if _closed(infile.fileno()):
+        sys.exit(_NOT_NEEDED)
     if os.environ.get(_SIZE) != BUFFER_BYTES:
         _main(infile, outfile)
         return
@@ -102,7 +114,17 @@ def main(infile: BinaryIO, outfile: BinaryIO) -> None:
     try:
         _main(wire, wire.output)
     finally:
-        wire.flush()
+        with suppress(ConnectionError):  # Spark cancelled the task, and reads nothing any more
+            wire.flush()
+
+
+def _closed(fd: int) -> bool:
+    """Wait until something comes on a socket; return True if that is its end. Reads nothing."""
+    with socket.socket(fileno=os.dup(fd)) as same:
+        try:
+            return not same.recv(1, socket.MSG_PEEK)
+        except ConnectionError:
+            return True
 
 
 def of_this_worker() -> Wire:

@@ -232,6 +232,25 @@ def test_an_old_java_is_refused(fake_java: Callable[[str, str], Path]) -> None:
         find_java()
 
 
+@pytest.mark.parametrize(
+    ("release", "version"),
+    [
+        ('IMPLEMENTOR="Debian"\nJAVA_VERSION="21.0.4"\n', 21),
+        ('JAVA_VERSION="25"\n', 25),
+        ('JAVA_RUNTIME_VERSION="21.0.4+7"\n', 17),
+    ],
+)
+def test_a_java_that_says_its_version_in_a_file_is_not_started_for_it(
+    tmp_path: Path, release: str, version: int
+) -> None:
+    (tmp_path / "bin").mkdir()
+    java = tmp_path / "bin" / "java"
+    java.write_text("#!/bin/sh\necho 'openjdk version \"17.0.15\"'\n")
+    java.chmod(0o755)
+    (tmp_path / "release").write_text(release)
+    assert find_java({"JAVA_HOME": str(tmp_path)}).version == version
+
+
 def test_a_wrong_or_missing_java_is_told(tmp_path: Path) -> None:
     with pytest.raises(JavaError, match="JAVA_HOME is"):
         find_java({"JAVA_HOME": str(tmp_path)})

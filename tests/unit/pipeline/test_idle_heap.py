@@ -53,7 +53,7 @@ def test_load_that_has_not_let_it_grow_is_no_reason() -> None:
     jvm = Jvm()
     heap = jvm.watched()
     looks(heap, IDLE_LOOKS + 1)
-    for grown_mb, collections in ((63.0, 1), (63.9, 1), (64.0, 2)):
+    for grown_mb, collections in ((24.0, 1), (24.9, 1), (25.0, 2)):
         jvm.size_mb = LIVES_MB + grown_mb
         heap.note(BatchSize(10, 5, 0))
         looks(heap, IDLE_LOOKS + 1)

@@ -98,7 +98,10 @@ def test_only_workers_of_the_gear_read_in_their_own_thread(
 
     monkeypatch.setattr(module, "_main", of_pyspark)
     with ends() as both, both.spark.makefile("rb") as infile, both.spark.makefile("wb") as outfile:
+        both.wire.output.write(b"a task")
+        both.wire.flush()
         main(infile, outfile)
+        assert both.spark.recv(100) == b"a task", "nothing of it was read ahead"
         assert isinstance(seen[0], Wire) == ours
         assert seen[1] == (None if ours else "1")
         outfile.flush()
@@ -106,3 +109,15 @@ def test_only_workers_of_the_gear_read_in_their_own_thread(
     if not ours:
         with pytest.raises(ConfigurationError, match=r"spark\.python\.daemon\.module"):
             module.of_this_worker()
+
+
+def test_a_worker_that_spark_needs_no_more_ends_without_a_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_main", lambda *_: pytest.fail("PySpark's worker would answer"))
+    ours, spark = socket.socketpair()
+    with ours, ours.makefile("rb") as infile, ours.makefile("wb") as outfile:
+        spark.close()
+        with pytest.raises(SystemExit) as ended:
+            main(infile, outfile)
+    assert ended.value.code, "its daemon takes no further task for it"
