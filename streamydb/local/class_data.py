@@ -35,11 +35,6 @@ it: so each page is a copy in the memory of this JVM, 200 MB of Spark's, and a s
 In place only pages that are used are in memory, and unchanged ones are the file's own.
 """
 
-_UNVERIFIED = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
-"""Do not verify classes as they are loaded, a tenth of the processor time of Spark's JVM until it
-works. All come from jars that pip and Ivy have checked. Those in an archive were verified once.
-"""
-
 _IN_PLACE_UNTIL = 25
 """The last Java that is known to have this option; a JVM that has it not would not start."""
 
@@ -68,7 +63,7 @@ def archive(configuration: str, jars: Iterable[Path]) -> Path:
 def java_options(
     configuration: str, jars: Iterable[Path], environ: Mapping[str, str] | None = None
 ) -> list[str]:
-    """The options with which a JVM maps its archive, or starts without one."""
+    """The options with which a JVM maps its archive; none if it was not made."""
     environ = os.environ if environ is None else environ
     file = archive(configuration, jars)
     cache = file.suffix == ".aot"
@@ -79,7 +74,7 @@ def java_options(
             return [f"-XX:AOTCacheOutput={new_archive}", quiet]
         return [f"-XX:ArchiveClassesAtExit={new_archive}", quiet, "-XX:TieredStopAtLevel=1"]
     if not file.is_file():
-        return list(_UNVERIFIED)
+        return []
     use = "AOTCache" if cache else "SharedArchiveFile"
     in_place = _IN_PLACE if find_java().version <= _IN_PLACE_UNTIL else ()
     return [f"-XX:{use}={file}", *in_place, quiet]

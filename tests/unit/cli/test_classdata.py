@@ -13,7 +13,6 @@ from streamydb.local.class_data import archive, java_options
 from streamydb.local.java import Java, find_java
 
 USED = {".jsa": "SharedArchiveFile", ".aot": "AOTCache"}
-UNVERIFIED = ["-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"]
 MADE = {".jsa": "ArchiveClassesAtExit", ".aot": "AOTCacheOutput"}
 
 
@@ -26,13 +25,12 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def test_an_archive_is_used_once_it_is_there(jars: list[Path]) -> None:
-    assert java_options("broker", jars, {}) == UNVERIFIED
+    assert java_options("broker", jars, {}) == []
     file = archive("broker", jars)
     file.parent.mkdir(parents=True)
     file.write_bytes(b"classes")
     assert java_options("broker", jars, {})[0] == f"-XX:{USED[file.suffix]}={file}"
-    assert not {*UNVERIFIED} <= {*java_options("broker", jars, {})}
-    assert java_options("pipeline", jars, {}) == UNVERIFIED
+    assert java_options("pipeline", jars, {}) == []
 
 
 def test_it_belongs_to_its_jars_and_its_java(
@@ -114,7 +112,7 @@ def test_a_java_that_writes_none_is_told(
         make()
     assert main() == 1
     assert "everything works without it" in capsys.readouterr().err
-    assert java_options("pipeline", resolved, {}) == UNVERIFIED
+    assert java_options("pipeline", resolved, {}) == []
 
 
 def test_a_java_goes_without_an_archive_that_does_not_fit(jars: list[Path]) -> None:
