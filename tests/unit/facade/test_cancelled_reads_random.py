@@ -52,9 +52,9 @@ class Watched:
             self._reading(snapshot)
             return read(snapshot, *args)
 
-        def scanned(snapshot: MemorySnapshot, **given: Any) -> list[MemoryEntry]:
+        def scanned(snapshot: MemorySnapshot, *args: Any, **given: Any) -> list[MemoryEntry]:
             self._reading(snapshot)
-            return scan(snapshot, **given)
+            return scan(snapshot, *args, **given)
 
         def closed(snapshot: MemorySnapshot, *_: object) -> None:
             self.open.discard(id(snapshot))
