@@ -240,6 +240,13 @@ def test_nothing_at_the_top_of_a_module_leads_to_other_values(text: str) -> None
     assert module_of(text).speculative is None
 
 
+@pytest.mark.parametrize("again", ["X =", "X: str ="])
+def test_a_name_at_the_top_that_gets_another_value_is_no_integer(again: str) -> None:
+    """As one it would be shown for two steps, however long it is."""
+    text = f"X = 7\n{again} '{'a' * 5_000}'\ndef f(db):\n    return len(f'{{X}}')"
+    assert compared(module_of(text), {}, {})
+
+
 def test_annotations_and_key_functions_do_not_matter() -> None:
     text = """
         from typing import Any
