@@ -98,7 +98,9 @@ USUAL = {
     "a text in a loop's head": "n = 0\nfor c in f'{x}{y}':\n    n += 1\nreturn n",
     "many fields": f"d = {{{FIELDS}}}\ndb.put('a', d)\nreturn d",
     "evaluated in order": "return (db.get('a') - 1) * db.add('a', 5) + db.add('a', 1)",
-    "an item of a dict or another": "d = {'n': x}\nreturn [d.get('n'), d.get('m'), d.get('m', y)]",
+    "an item of a dict or another": (
+        "d = {'n': x, 'o': None}\nreturn [d.get('n'), d.get('m'), d.get('m', y), d.get('o', y)]"
+    ),
     "an item at the first place": "l = [x, y]\nl[0] = y\nreturn l",
     "a method with two arguments": "return f'{x},{y},{x}'.split(',', 1)",
     "a stored list of texts": "db.put('c', [])\ndb.append('c', f'{x}')\nreturn db.get('c')",
