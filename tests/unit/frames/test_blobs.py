@@ -306,7 +306,7 @@ def test_where_merging_begins() -> None:
     later = 200 * (BLOBS_LEFT - 1)
     assert merge_from([9_000, later - 1, *full[1:]]) == 1
     assert merge_from([9_000, later, *full[1:]]) == 2
-    assert merge_from([*full[:-1], 800, 400, 51, 150]) == BLOBS_LEFT + 1
+    assert merge_from([*full[:-1], 900, 402, 51, 150]) == BLOBS_LEFT + 1
 
 
 def test_a_large_plan_lies_in_sorted_parts(monkeypatch: pytest.MonkeyPatch) -> None:
