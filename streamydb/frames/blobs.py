@@ -1,11 +1,12 @@
 """Blobs: the form of state in a store where every access is expensive.
 
 State lives in a store of named blobs (Spark's state store in the query, a dict in the simulator).
-Each plan appends one blob of writes; blobs are merged geometrically, as in a log-structured merge
-tree (O'Neil et al., 1996): a blob is merged with its predecessor while that is less than twice its
-size, so each write is merged O(log n) times and there are O(log n) blobs, whose total size stays
-proportional to the live data. (Four at a time would copy a write a third less often, and keep twice
-the live data.)
+Each plan appends one blob of writes; blobs are merged as in a log-structured merge tree (O'Neil et
+al., 1996), and late, as in a lazy one (Dayan and Idreos, 2018): nobody reads a value in them. The
+oldest blob is merged with all others when these have more bytes together, so all of them have at
+most twice the bytes of the live data, about. Of the others, some are left as they are; where there
+are more, the last ones are merged, each with the one before while that is less than twice as large.
+So each write is merged O(log n) times, and there are O(log n) blobs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from streamydb.frames import program as p
+
+BLOBS_LEFT: Final = 6
+"""So many blobs are not too many, whatever their sizes."""
 
 
 class BlobStore(Protocol):
@@ -49,11 +53,16 @@ def merge_from(sizes: Sequence[int]) -> int:
     Returns:
         A position below ``len(sizes) - 1`` when something is to be merged, else ``len(sizes)``.
     """
-    start, total = len(sizes) - 1, sizes[-1] if sizes else 0
-    while start > 0 and sizes[start - 1] < 2 * total:
+    count = len(sizes)
+    if sum(sizes[1:]) > sum(sizes[:1]):
+        return 0
+    if count <= BLOBS_LEFT:
+        return count
+    start, total = count - 1, sizes[-1]
+    while start > 1 and sizes[start - 1] < 2 * total:
         start -= 1
         total += sizes[start]
-    return start if start < len(sizes) - 1 else len(sizes)
+    return start if start < count - 1 else count
 
 
 Position: TypeAlias = tuple[int, str]

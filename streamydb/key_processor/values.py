@@ -118,9 +118,13 @@ class ShardValues:
                     break
                 self._catch_up(attempt)
                 attempt += 1
-        self._blobs.put(name := self._name(), data)
+        name, size, parts = self._name(), len(data), 0
+        if size > limits.BLOCK_BYTES_MAX:
+            size, parts = self._put(name, [merge.sorted_by_hash(writes)])
+        else:
+            self._blobs.put(name, data)
         state.applied, state.digest = reached
-        state.blobs.append(Blob(name, len(data), reached[0], reached[0], reached[1]))
+        state.blobs.append(Blob(name, size, reached[0], reached[0], reached[1], parts))
         self._merge()
         checks.indexed(state.blobs, state.applied, state.digest)
 
@@ -320,7 +324,7 @@ class ShardValues:
         return name
 
     def _merge(self) -> None:
-        """Make one blob of the last ones when they are large enough beside those before."""
+        """Make one blob of the last ones, or of all, if they are too many or too large."""
         state = self.state
         start = merge_from([blob.size for blob in state.blobs])
         old = state.blobs[start:]

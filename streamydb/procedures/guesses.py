@@ -48,7 +48,7 @@ _decode: Final = msgspec.json.Decoder(float_hook=_no_float).decode
 
 def get1(machine: Machine, owner: Any, key: Any) -> Any:
     """owner.get(key)."""
-    if type(owner) is not ProcedureView or type(key) is not str:
+    if type(owner) is not ProcedureView:
         return machine.method1(owner, "get", key)
     data: Any = owner.values.get(key, UNDECLARED)
     if data is UNDECLARED:

@@ -64,8 +64,8 @@ class Database:
         self.folder, self.blobs = folder, MemoryBlobs()
         self.keys = [b"k%d" % i for i in range(KEYS)]
         values = ValuesState()
-        for start in range(0, KEYS, 32):
-            writes = opaque(self.keys[start : start + 32], SIZE)
+        for keys in (self.keys[:32], self.keys[32:]):  # which are merged, as the later are more
+            writes = opaque(keys, SIZE)
             ShardValues(values, self.blobs, LmdbValues(folder)).apply(writes)
         meta = ShardState(
             self.config, SorterState(1), values, IdWindowState(1000), seq=1, shape=PlanShape()

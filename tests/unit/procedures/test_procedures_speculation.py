@@ -99,6 +99,12 @@ USUAL = {
     "a text in a loop's head": "n = 0\nfor c in f'{x}{y}':\n    n += 1\nreturn n",
     "many fields": f"d = {{{FIELDS}}}\ndb.put('a', d)\nreturn d",
     "evaluated in order": "return (db.get('a') - 1) * db.add('a', 5) + db.add('a', 1)",
+    "an item of a dict or another": (
+        "d = {'n': x, 'o': None}\nreturn [d.get('n'), d.get('m'), d.get('m', y), d.get('o', y)]"
+    ),
+    "an item at the first place": "l = [x, y]\nl[0] = y\nreturn l",
+    "a method with two arguments": "return f'{x},{y},{x}'.split(',', 1)",
+    "a stored list of texts": "db.put('c', [])\ndb.append('c', f'{x}')\nreturn db.get('c')",
     "nothing": "pass",
 }  # fmt: skip
 
@@ -241,6 +247,13 @@ def test_nothing_at_the_top_of_a_module_leads_to_other_values(text: str) -> None
     assert module_of(text).speculative is None
 
 
+@pytest.mark.parametrize("again", ["X =", "X: str ="])
+def test_a_name_at_the_top_that_gets_another_value_is_no_integer(again: str) -> None:
+    """As one it would be shown for two steps, however long it is."""
+    text = f"X = 7\n{again} '{'a' * 5_000}'\ndef f(db):\n    return len(f'{{X}}')"
+    assert compared(module_of(text), {}, {})
+
+
 def test_annotations_and_key_functions_do_not_matter() -> None:
     text = """
         from typing import Any
@@ -277,6 +290,35 @@ def test_a_call_that_was_given_up_leaves_nothing_to_the_next_one() -> None:
     assert guesser.call({"x": "text"}, 9, host, PLACE, _Known(host)) is None
     called = guesser.call({"x": 3, "y": 1}, 9, host, PLACE, _Known(host))
     assert called == replace(metered(module, {"x": 3, "y": 1}, {}), steps=0)
+
+
+def test_an_abort_after_the_last_step_is_given_up() -> None:
+    module = procedure("db.get('a')\nraise Abort('late')")
+    assert module.speculative is not None
+    host = Host({"a": "a" * 5_000}, KEYS)
+    guesser = Guesser(module.speculative, "f")
+    size = 32 * (PROCEDURE_STEPS_MAX - 100)
+    assert guesser.call({}, 2, host, PLACE, _Known(host)) is not None
+    assert guesser.call({}, size, host, PLACE, _Known(host)) is None
+
+
+def test_all_calls_take_one_workspace_which_is_left_at_the_end() -> None:
+    module = procedure("return x")
+    assert module.speculative is not None
+    host = Host({}, KEYS)
+    guesser = Guesser(module.speculative, "f")
+    guesser.end()  # nothing has begun
+    left = []
+    for _ in range(2):
+        for x in range(2):
+            assert guesser.call({"x": x}, 9, host, PLACE, _Known(host)) is not None
+        guesser.end()
+        guesser.end()  # nothing is left twice
+        taken = [module.speculative.workspaces.taken(PROCEDURE_STEPS_MAX) for _ in range(2)]
+        assert [each.loaded for each in taken] == [True, False]
+        module.speculative.workspaces.left(taken[0])
+        left.append(taken[0])
+    assert left[0] is left[1]
 
 
 PIECES = {
