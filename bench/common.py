@@ -30,7 +30,7 @@ from streamydb.records.gears import REAL_TIME
 
 __all__ = ["CommonOptions", "Run", "cost_facts", "rate_facts", "running"]
 
-_SETTLE_S: Final = 10.0
+_SETTLE_S: Final = 60.0  # what a load has left: compilations, the heap, workers
 _LOADED_MAX: Final = 2_000_000
 """Accounts opened at a time: one micro-batch could take ten million, and gigabytes."""
 
@@ -186,7 +186,7 @@ class Run:
         }
 
     def idle_cpu(self, seconds: float = 10.0) -> float:
-        """Processor time of the idle pipeline, in percent of one core."""
+        """Return what a pipeline takes that has been idle for a minute, in percent of a core."""
         with self.phases.phase("Idle") as phase:
             time.sleep(_SETTLE_S)
             before = self.engine.cpu_s()
