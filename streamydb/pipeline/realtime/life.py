@@ -343,10 +343,10 @@ class GearLife:
 
     def close(self) -> None:
         """End the query and all that belongs to it; never raises."""
+        if self._coordinator is not None:
+            self._coordinator.stop()  # it tells the worker its role
         if self._channel is not None:
             self._channel.close()
-        if self._coordinator is not None:
-            self._coordinator.stop()
         if self._query is not None:
             with suppress(Exception):
                 self._query.give_up()
