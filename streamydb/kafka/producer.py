@@ -73,7 +73,8 @@ def explain(
     error = connections.cause(error)
     code, text = error.code(), f"{topic}: {error.str()}"
     if code == KafkaError.MSG_SIZE_TOO_LARGE:
-        return AppendError(f"a transaction has at most {TRANSACTION_BYTES_MAX} bytes: split it")
+        limit = f"a transaction has at most {TRANSACTION_BYTES_MAX} bytes: split it"
+        return AppendError(f"{topic}: the record is too large; {limit}")
     if not known:
         text = connections.refusal or text
         msg = f"{text}; it may be in the log or not: append the same bytes again"
@@ -111,8 +112,8 @@ class Producer:
             producer.append({"id": "a", "updates": [{"op": "put", "key": "k", "value": 1}]})
 
     A transaction is its record's bytes or a mapping of the same shape; the log's readers judge it.
-    Thread-safe. When the local
-    queue is full (100,000 records or 64 MB), appending blocks until the broker has taken some.
+    Threads may share a producer. When the local queue is full (100,000 records or 64 MB), appending
+    blocks until the broker has taken some.
 
     Args:
         settings: the database and the connection.
