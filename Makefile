@@ -163,7 +163,7 @@ bench-literature: venv jars ## Run the five benchmarks of the literature; keep t
 	$(BIN)/python -m bench.table --write
 
 .PHONY: figures
-figures: venv jars ## Measure docs/figures.md again, beside PostgreSQL, in 20 minutes; keep the answers, write the tables
+figures: venv jars ## Measure docs/figures.md again, beside PostgreSQL, in 25 minutes; keep the answers, write the tables
 	$(BIN)/python -m bench.figures
 
 .PHONY: lint
