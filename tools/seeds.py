@@ -27,6 +27,7 @@ from typing import Any, Final
 from simulator import run_seed
 from simulator.clients import run_clients
 from simulator.election import run_election
+from simulator.gear_election import run_gear_election
 from streamydb.local.file_lock import file_lock
 from streamydb.local.processes import end_with_parent
 from streamydb.pipeline.warmup import warm_up
@@ -50,11 +51,14 @@ KINDS: Final[dict[str, str]] = {
     "are old; in every third our own code fails",
     "clients": "the client library over facades that are killed, and straight over the log",
     "election": "who leads among pipelines that die, lag and are cut off",
+    "gear-election": "which gear leads, in one pipeline and in two by turns: gears and drivers are "
+    "killed, links cut, the load comes and goes",
 }
 """What a seed of each kind simulates."""
 
 _SIZES: Final = {
     "one": 200, "pair": 60, "faults": 60, "gears": 60, "clients": 60, "election": 2_000,
+    "gear-election": 1_000,
 }  # fmt: skip
 """Seeds of a slice: a minute on one core, about."""
 
@@ -140,6 +144,8 @@ def _run_seed(kind: str, seed: int) -> tuple[int, list[str]]:
         return sum(called.calls.values()), called.problems
     if kind == "election":
         found = run_election(seed)
+    elif kind == "gear-election":
+        found = run_gear_election(seed, 1 + seed % 2)
     elif kind == "gears":
         found = run_seed(seed, gears=True, faults=_FAULTS if seed % 3 == 0 else 0.0)
     else:
