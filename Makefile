@@ -21,6 +21,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
+KERNELS := $(VENV)/.kernels
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/python -m pytest
 SIMULATE := $(BIN)/python -m streamydb.cli sim --seeds 4 --first 1 --jobs 1 > /dev/null
@@ -51,11 +52,13 @@ venv: $(READY) ## Make .venv with the tested versions of everything
 jars: $(READY) ## Fetch the jars of ivy.xml into the user's cache (once)
 	@$(BIN)/python -m streamydb.local.jars
 
-# The kernels are compiled once, and not by every test process at once.
+# The kernels are compiled once for the source, and not by every test process at once.
 .PHONY: kernels
-kernels: $(READY)
+kernels: $(KERNELS)
+$(KERNELS): $(shell find streamydb simulator -name '*.py') | $(READY)
 	@$(SIMULATE)
 	@$(FOLLOW)
+	@touch $@
 
 # What Spark's and Kafka's JVMs load at every start is kept in a file: two fifths less time for each.
 .PHONY: class-data
@@ -221,8 +224,7 @@ install-first:
 install-others: install-first
 	@$(AFTER) $(PIP) $$($(BIN)/python tools/requirements.py server sql alchemy test | grep -v '^pyspark')
 install-kernels: install-first
-	-@PYTHONPATH=.:layers $(AFTER) $(SIMULATE)
-	-@PYTHONPATH=.:layers $(AFTER) $(FOLLOW)
+	-@export PYTHONPATH=.:layers; $(AFTER) $(SIMULATE) && $(AFTER) $(FOLLOW) && touch $(KERNELS)
 install-jars: install-pyspark
 	-@PYTHONPATH=. $(BIN)/python -m streamydb.local.jars
 install-this: install-pyspark install-others

@@ -19,9 +19,8 @@ import pytest
 from hypothesis import settings
 
 from streamydb.local.broker import EmbeddedBroker, start_detached, stop_detached
-from streamydb.local.own_process import keep_all
 from streamydb.sql.pool import Spare
-from tests.support import query_forks, stalest, tracing
+from tests.support import query_forks, stalest, terse, tracing
 from tests.support.compiled import compile_share
 from tests.support.recording import OPTION, Recorder
 from tests.support.secured import SECURED
@@ -124,6 +123,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return f"not {kind}" in config.getoption("markexpr").split(" and ") or None
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Have a worker send less, unless times or outcomes of all phases are asked for."""
+    config = session.config
+    recorded = any(map(config.getoption, [OPTION, stalest.RECORD, tracing.OPTION]))
+    if config.option.durations is None and not recorded:
+        terse.install(config)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
     """Compile a share of the test files where workers begin to collect all of them at once."""
@@ -135,8 +142,11 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep Python's collector away from ten thousand tests: the simulator runs half as long."""
-    keep_all()
+    """Keep Python's collector away from ten thousand tests: the simulator runs half as long.
+
+    What is garbage among them stays: to walk through all once takes half a second of each worker.
+    """
+    gc.freeze()
     gc.enable()
 
 
@@ -144,7 +154,7 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_teardown() -> None:
     """Keep the collector away from what tests leave, too: of all, it is a million objects.
 
-    By itself, as `keep_all` does: `--record-modules` would take that for the test's.
+    By itself, without a function of ours: `--record-modules` would take that for the test's.
     """
     if next(_ended) % _KEPT_EVERY == 0:
         gc.collect()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from streamydb_layers.tables import (
     Tables,
     TransactionConflictError,
 )
+from streamydb_layers.tables.memory import MemoryStore, State
 from streamydb_layers.tables.reading import VIEWS_DEEP_MAX
 from tests.layers.unit.test_tables import refused, state
 from tests.support.counting import Counting, make_people
@@ -39,17 +41,28 @@ def filled(tables: Tables) -> Tables:
     return tables
 
 
-@pytest.fixture(params=["memory", "client"])
-def tables(request: pytest.FixtureRequest) -> Iterator[Tables]:
-    with MemoryHost() as host:
-        behind = Tables(host.connect(), "shop")
-        with Tables.in_memory("shop") if request.param == "memory" else behind as made:
-            yield filled(made)
+@cache
+def filled_state() -> tuple[int, State]:
+    """Return what tables in memory hold then, which is filled once."""
+    with Tables(store := MemoryStore(), "shop") as made:
+        filled(made)
+    return store._last
 
 
 @pytest.fixture
 def alone() -> Iterator[Tables]:
-    with Tables.in_memory("shop") as made:
+    store = MemoryStore()
+    store._last = filled_state()
+    with Tables(store, "shop") as made:
+        yield made
+
+
+@pytest.fixture(params=["memory", "client"])
+def tables(request: pytest.FixtureRequest) -> Iterator[Tables]:
+    if request.param == "memory":
+        yield request.getfixturevalue("alone")
+        return
+    with MemoryHost() as host, Tables(host.connect(), "shop") as made:
         yield filled(made)
 
 
