@@ -81,9 +81,19 @@ def _bank_figures(answer: dict[str, Any], latency: dict[str, Any] | None) -> lis
 
 
 def bank_rows(
-    one: dict[str, Any], several: dict[str, Any], latencies: Sequence[dict[str, Any]] = ()
+    one: dict[str, Any],
+    several: dict[str, Any],
+    latencies: Sequence[dict[str, Any]] = (),
+    gears: dict[str, Any] | None = None,
 ) -> list[str]:
-    """One shard beside several of them; their ``latencies``: those in the answers, if none."""
+    """One shard beside several of them.
+
+    Args:
+        one: the run with one shard.
+        several: the run with several shards.
+        latencies: of one gear, of both; those in the runs, if none.
+        gears: the latency with one shard and two gears.
+    """
     late = [answer["latency_ms"] for answer in latencies or (one, several)]
     titles = [
         "transfers, uniform", "transfers, Zipf 0.99", "every transfer on the same two accounts",
@@ -93,7 +103,13 @@ def bank_rows(
     columns = [_bank_figures(*each) for each in zip((one, several), late, strict=True)]
     figures = zip(titles, *columns, strict=True)
     head = ["", "one shard (default)", f"{several['shards']} shards"]
-    return markdown(head, [list(row) for row in figures])
+    rows = [list(row) for row in figures]
+    if gears is not None:
+        title = "latency at 500/s while the real-time gear leads (default)"
+        found = gears["latency_ms"]
+        rows.insert(-2, [title, f"{found['p50']:.0f} ms / {found['p99']:.0f} ms", "no such gear"])
+        rows[-2][0] += ", in the micro-batch gear"
+    return markdown(head, rows)
 
 
 def bank_lines(one: dict[str, Any], several: dict[str, Any]) -> list[str]:
@@ -170,8 +186,8 @@ def latency_lines(*answers: dict[str, Any]) -> list[str]:
     """Latencies under little load, by the number of shards."""
     rows = [
         [
-            str(answer["shards"]),
-            *(f"{answer['latency_ms'][name]:,.0f}" for name in ("p50", "p90", "p99", "max")),
+            f"{answer['shards']}{' and both gears (default)' if answer.get('gears') == 'both' else ''}",
+            *(f"{answer['latency_ms'][name]:,.1f}" for name in ("p50", "p90", "p99", "max")),
             f"{answer['idle_cpu_percent']:.1f}",
         ]
         for answer in answers

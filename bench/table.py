@@ -59,7 +59,7 @@ SECTIONS: dict[str, tuple[tuple[str, ...], Callable[..., list[str]]]] = {
     "four-cores": (("bank-4-cores-1-shard", "bank-4-cores-4-shards"), bank_lines),
     "floor": (("floor",), floor_lines),
     "keys": (("sizes-1-shard",), keys_lines),
-    "latency": (("latency-1-shard", "latency-2-shards"), latency_lines),
+    "latency": (("latency-1-shard-gears", "latency-1-shard", "latency-2-shards"), latency_lines),
     "recovery": (("recovery",), recovery_lines),
     "recovery-gears": (("recovery-gears",), recovery_lines),
     "scale": (("scale",), scale_lines),
@@ -99,7 +99,7 @@ def table() -> str:
         "measures the same on yours, and proves the balances at the end; `streamydb bench latency`",
         "measures the latency.",
         "",
-        *bank_rows(one, several, late),
+        *bank_rows(one, several, late, load("latency-1-shard-gears")),
         *copies_section(),
         END,
     ]
