@@ -84,6 +84,7 @@ def random_change(dice: random.Random, seq: int) -> Record:
         None, b"", b"null", change(named, "null", seq, "d")[1], b'{"resolved":4}', wide, twice,
         plain[: dice.randrange(len(plain))], plain.replace(b'"op":"', b'"op":"\xff'),
         change(named, '"text"', seq)[1], change(named, "1.5", seq)[1], plain + b"\n" + plain,
+        plain.replace(b',"offset"', b',\n"offset"'), plain.replace(b',"ts_ms"', b' "ts_ms"'),
     ]  # fmt: skip
     return key, dice.choice([*[plain] * 3 * len(odd), *odd])
 
