@@ -13,27 +13,10 @@ from rich.console import Console
 from bench.command import named
 from bench.copy_limit import rate_of
 from bench.latency import summary
-from bench.proof import Ledger, Verdicts, ledger_of, stretches
+from bench.proof import Ledger, Verdicts
 from bench.report import show
 from bench.sustain import Curve, Interval, late_ms, long_run
 from bench.workload import DISTRIBUTIONS
-
-
-def change(account: int, before: str, after: int, seq: int) -> tuple[bytes, bytes]:
-    op = b"c" if before == "null" else b"u"
-    key = b"acct/%d" % account
-    value = (
-        b'{"op":"%s","before":%s,"after":%d,"source":{"partition":0,"seq":%d},"transaction":{}}'
-        % (op, before.encode(), after, seq)
-    )
-    return key, value
-
-
-def test_a_copy_of_an_older_change_behind_a_newer_one_is_not_the_balance() -> None:
-    changes = [change(1, "null", 5, 3), change(2, "null", 5, 3), change(1, "5", 9, 7)]
-    for batches in ([[*changes, changes[0]]], [changes, [changes[0]]]):
-        ledger = ledger_of(batches, b"acct/")
-        assert (ledger.accounts, ledger.total, ledger.least, ledger.changes) == (2, 14, 5, 4)
 
 
 def interval(start: float, done: float, **more: Any) -> Interval:
@@ -102,14 +85,6 @@ def test_a_ledger_tells_what_is_wrong() -> None:
 
 def test_verdicts_count_what_is_lost() -> None:
     assert Verdicts(expected=5, answered=3).lost == 2
-
-
-@pytest.mark.parametrize("span", [(0, 0), (5, 6), (3, 10), (7, 1_000_003)])
-def test_stretches_have_each_offset_once(span: tuple[int, int]) -> None:
-    found = stretches(*span, 4)
-    offsets = [offset for first, last in found for offset in range(first, last)]
-    assert offsets == list(range(*span))
-    assert len(found) == min(4, span[1] - span[0])
 
 
 def test_distributions_are_named_one_by_one_or_all() -> None:
