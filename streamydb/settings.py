@@ -148,6 +148,9 @@ class Settings(BaseSettings):
         le=3600,
         description="How long a pipeline that is told to stop may take to finish its batch.",
     )
+    class_data: bool = Field(
+        default=True, description="`up` has archived, once and idly, what Java loads."
+    )
     procedures: Path | None = Field(
         default=None,
         description="Folder with the modules of stored procedures; default: in the home.",

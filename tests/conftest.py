@@ -84,6 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Spare.ahead = False  # most tests use one process for a query
     query_forks.install()
     os.environ.setdefault("JDK_JAVA_OPTIONS", _JAVA_OPTIONS)
+    os.environ.setdefault("STREAMYDB_CLASS_DATA", "false")
     if _is_worker(config):
         gc.disable()  # until all tests are collected: it would walk through them again and again
     else:

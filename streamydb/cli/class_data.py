@@ -1,14 +1,22 @@
 """Making the archives of class data (see `local.class_data`): a small database runs once.
 
-python -m streamydb.cli.class_data
+python -m streamydb.cli.class_data [--later]
+
+With `--later`, as `streamydb up` begins it: in 20 seconds, if there is memory, and whoever else
+wants a processor has it first.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import sys
 import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import psutil
 import pyspark
@@ -21,6 +29,17 @@ from streamydb.pipeline.realtime.requirements import version_obstacle
 from streamydb.records.gears import REAL_TIME
 from streamydb.testing.database import Database, wait_for
 
+LATER: Final = "--later"
+_LATER_S: Final = 20
+"""A user who has just started a database tries it."""
+
+_MEMORY_BYTES: Final = 3 << 30
+"""A small database takes half of it."""
+
+_KEPT: Final = ("STREAMYDB_CACHE", "STREAMYDB_IVY_SETTINGS")
+"""The settings that the small database shares with the one which was started."""
+
+_SCRATCH: Final = ".training-"
 _EXIT_S = 120
 
 
@@ -38,7 +57,9 @@ def make() -> list[Path]:
     with file_lock(folder.with_suffix(".lock")):
         if not all(file.is_file() for file in archives.values()):
             folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=".training-", dir=folder) as scratch:
+            for abandoned in folder.glob(f"{_SCRATCH}*"):  # by who was killed
+                shutil.rmtree(abandoned, ignore_errors=True)
+            with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=folder) as scratch:
                 _train(Path(scratch))
                 for name, file in archives.items():
                     archive_made = Path(scratch) / f"{name}{file.suffix}"
@@ -81,9 +102,30 @@ def _leads(database: Database, gear: str) -> bool:
     return gear_status is not None and gear_status.gear == gear
 
 
-def main() -> int:
+def _give_way() -> None:
+    """Let everybody else have the processors first; wait; drop the settings of another database.
+    Raises ClassDataError: there is too little memory.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the database is stopped, too
+    os.nice(19)
+    if sys.platform == "linux":
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    time.sleep(_LATER_S)
+    if (available := psutil.virtual_memory().available) < _MEMORY_BYTES:
+        raise ClassDataError(
+            f"{available >> 20} MB of memory are free, and {_MEMORY_BYTES >> 20} are needed; the "
+            "next `streamydb up` tries again"
+        )
+    for name in [each for each in os.environ if each.startswith("STREAMYDB_")]:
+        if name not in _KEPT:
+            del os.environ[name]
+
+
+def main(arguments: Sequence[str] = ()) -> int:
     """`python -m streamydb.cli.class_data`: make the archives; 0, or 1 with a message."""
     try:
+        if LATER in arguments:
+            _give_way()
         for file in make():
             sys.stdout.write(f"{file} ({file.stat().st_size >> 20} MB)\n")
     except StreamyError as error:
@@ -93,4 +135,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -4,8 +4,9 @@ verify.
 A JVM that maps its archive needs two fifths less processor time until it works. Java 25 and newer
 also keep what they learned about the methods (an ahead-of-time cache), which spares another fifth.
 An archive belongs to one Java and one class path; the JVM itself checks that, and goes without it
-when they differ. Nothing needs an archive, so nothing makes one unasked: that takes half a minute,
-once; three times that with Java 25.
+when they differ. To make them takes half a minute, once; three times that with Java 25. A process
+that the first `streamydb up` leaves behind does so when the processors have nothing else to do; so
+does, at once:
 
     python -m streamydb.cli.class_data
 
@@ -20,7 +21,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from streamydb.local.jars import cache_folder, spark_jars
+from streamydb.local.jars import CONFIGURATIONS, cache_folder, cached, spark_jars
 from streamydb.local.java import find_java
 
 TRAINING = "STREAMYDB_CLASS_DATA_TRAINING"
@@ -58,6 +59,16 @@ def archive(configuration: str, jars: Iterable[Path]) -> Path:
     folder = cache_folder() / "class-data"
     kind = "aot" if java_in_use.version >= _CACHES_SINCE else "jsa"
     return folder / f"{configuration}-{digest.hexdigest()[:16]}.{kind}"
+
+
+def is_missing() -> bool:
+    """Return True if all jars are there, and not all archives.
+    Raises JavaError: no usable Java.
+    """
+    fetched = {name: cached(name) for name in CONFIGURATIONS}
+    return all(fetched.values()) and not all(
+        archive(name, jars or ()).is_file() for name, jars in fetched.items()
+    )
 
 
 def java_options(

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import psutil
 import pytest
 
-from streamydb.cli.class_data import ClassDataError, main, make
+from streamydb.cli import class_data as made_by_command
+from streamydb.cli.class_data import LATER, ClassDataError, main, make
+from streamydb.cli.up import archive_later
 from streamydb.local.class_data import archive, java_options
 from streamydb.local.java import Java, find_java
+from streamydb.settings import Settings
 
 USED = {".jsa": "SharedArchiveFile", ".aot": "AOTCache"}
 MADE = {".jsa": "ArchiveClassesAtExit", ".aot": "AOTCacheOutput"}
@@ -127,3 +135,85 @@ def test_a_java_goes_without_an_archive_that_does_not_fit(jars: list[Path]) -> N
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "cds" not in (done.stdout + done.stderr).lower()
+
+
+def test_what_somebody_left_who_was_killed_goes(
+    resolved: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = archive("broker", resolved).parent
+    (folder / ".training-left").mkdir(parents=True)
+    monkeypatch.setattr("streamydb.cli.class_data._train", lambda _: None)
+    with pytest.raises(ClassDataError):
+        make()
+    assert [*folder.iterdir()] == []
+
+
+@pytest.fixture
+def begun(jars: list[Path], monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What `up` begins on a machine with all jars, outside of any test."""
+    commands: list[list[str]] = []
+
+    def process(_name: str, command: list[str], _log: Path) -> Any:
+        commands.append(command)
+        return SimpleNamespace(release=lambda: None)
+
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setattr("streamydb.local.launcher.LocalProcess", process)
+    monkeypatch.setattr("streamydb.local.class_data.cached", lambda _: jars)
+    return commands
+
+
+def target(*, wished: bool = True) -> Any:
+    return SimpleNamespace(settings=Settings(class_data=wished))
+
+
+def test_a_first_up_leaves_a_process_that_makes_the_archives(
+    begun: list[list[str]], jars: list[Path]
+) -> None:
+    assert archive_later(target(), small=False)
+    assert [command[1:] for command in begun] == [["-m", made_by_command.__name__, LATER]]
+    for name in ("broker", "pipeline"):
+        file = archive(name, jars)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"classes")
+    assert not archive_later(target(), small=False)
+    assert len(begun) == 1
+
+
+@pytest.mark.parametrize("why", ["small", "unwished", "ci", "training", "no jars"])
+def test_no_process_is_left_where_nobody_wants_it(
+    begun: list[list[str]], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if why == "ci":
+        monkeypatch.setenv("CI", "true")
+    if why == "training":
+        monkeypatch.setenv("STREAMYDB_CLASS_DATA_TRAINING", "/somewhere")
+    if why == "no jars":
+        monkeypatch.setattr("streamydb.local.class_data.cached", lambda _: None)
+    assert not archive_later(target(wished=why != "unwished"), small=why == "small")
+    assert begun == []
+
+
+@pytest.mark.parametrize("free", [1 << 30, 1 << 40])
+def test_later_waits_gives_way_and_needs_memory(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], free: int
+) -> None:
+    calls: list[Any] = []
+    module = made_by_command
+    monkeypatch.setenv("STREAMYDB_SHARDS", "7")
+    monkeypatch.setattr(os, "nice", calls.append)
+    monkeypatch.setattr(os, "sched_setscheduler", lambda *_: None)
+    monkeypatch.setattr(time, "sleep", calls.append)
+    monkeypatch.setattr(signal, "signal", lambda number, _: calls.append(number))
+    memory = SimpleNamespace(available=free)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+
+    def made() -> list[Path]:
+        calls.append("STREAMYDB_SHARDS" in os.environ)
+        return []
+
+    monkeypatch.setattr(module, "make", made)
+    short = free < module._MEMORY_BYTES
+    assert main([LATER]) == short
+    assert calls == [signal.SIGTERM, 19, 20, *([] if short else [False])]
+    assert ("MB of memory are free" in capsys.readouterr().err) is short
