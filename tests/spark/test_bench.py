@@ -204,7 +204,10 @@ def test_the_demo_proves_that_no_money_was_lost() -> None:
     answer = answer_of([sys.executable, "-m", "streamydb.cli", "demo", "bank", *options])
     assert answer["proved"], answer["problems"]
     assert answer["money_before"] == answer["money_after"] == answer["accounts"] * 1000
-    assert answer["committed"] + answer["aborted"] == answer["results"] == answer["transactions"]
+    assert answer["results"] == answer["transactions"]
+    # Where the gears shift, both write for a moment: readers drop the second copies.
+    told = answer["committed"] + answer["aborted"]
+    assert told == answer["results"] + answer["results_again"]
     assert answer["least_balance_ever"] >= 0
 
 
