@@ -88,6 +88,7 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.pipeline.shutdown": "case 44 of docs/reliability.md: what hangs is ended by force",
     "streamydb.pipeline.standby.handover": _REAL,
     "streamydb.pipeline.warmup": _WARMS,
+    "streamydb.pipeline.without_pandas": "decides which libraries are loaded, and nothing else",
     "streamydb.read_model.ports": "types that snapshots are held to; it has no function",
     "streamydb.read_model.service": _REAL,
     "streamydb.read_model.warmup": _WARMS,

@@ -148,15 +148,16 @@ class _Loading(Enum):
 
 def _load() -> _Loading:
     """Load what workers need; keep Python's collector away from it, also for the pages' sake."""
-    import pandas as pd  # noqa: F401 - Spark's side of a worker imports these four
-    import pyarrow.compute as pc  # noqa: F401
+    import pyarrow.compute as pc  # noqa: F401 - Spark's side of a worker imports these three
     from pyspark import worker  # noqa: F401
     from pyspark.sql.streaming.proto import StateMessage_pb2  # noqa: F401
 
     from streamydb.pipeline import hosts, stateful  # noqa: F401 - our side
     from streamydb.pipeline.realtime import host  # noqa: F401
     from streamydb.pipeline.warmup import warm_up
+    from streamydb.pipeline.without_pandas import spare_pandas
 
+    spare_pandas()
     compiled = compiles(warm_up)
     gc.collect()
     gc.freeze()

@@ -38,8 +38,8 @@ if os.fork() == 0:  # a worker finds all kernels loaded, and they run
 assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
 """
 
-FAILS = "raise ImportError('no numba')"
-"""Stands in for pandas, so that a daemon cannot load."""
+FAILS = "raise ImportError('no Arrow')"
+"""Stands in for Arrow, so that a daemon cannot load."""
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def _light(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Have daemons load nothing, for tests of whose fork a daemon is: an eighth of the time."""
-    (tmp_path / "pandas.py").write_text(FAILS)
+    (tmp_path / "pyarrow.py").write_text(FAILS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
@@ -192,10 +192,10 @@ def test_one_that_cannot_load_says_so(capfd: pytest.CaptureFixture[str]) -> None
     assert not early.loaded()
     with asked() as sparks:
         assert sparks.origin(sparks.worker()) == process_of(early).pid
-    assert "the Python workers load for themselves: no numba" in capfd.readouterr().err
+    assert "the Python workers load for themselves: no Arrow" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("lacks", ["", "no numba"])
+@pytest.mark.parametrize("lacks", ["", "no Arrow"])
 def test_it_forks_workers_even_if_it_could_not_load(
     lacks: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
