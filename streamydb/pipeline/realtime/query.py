@@ -53,6 +53,7 @@ _SINK_OPTIONS: Final = {
     "kafka.acks": "all",
     "kafka.enable.idempotence": "true",
     "kafka.linger.ms": "0",
+    "kafka.batch.size": "262144",
     "kafka.delivery.timeout.ms": "120000",
 }
 
