@@ -53,8 +53,8 @@ GEAR_FIGURES: Final = {
 GEAR_KINDS: Final = tuple(GEAR_TITLES)
 """What can be measured with two gears."""
 
-_BATCH: Final = "20 seconds"
-"""Spark's batch of the real-time gear, where its end is measured; it is a day otherwise."""
+_BATCH_S: Final = 20
+"""Seconds of Spark's batch of the real-time gear, where its end is measured; else it is a day."""
 
 _BEHIND_S: Final = 4.0
 _LOOK_S: Final = 0.01
@@ -63,7 +63,7 @@ _LEADS_S_MAX: Final = 240.0
 
 def pipeline_options(kind: str) -> list[str]:
     """Return the options of a pipeline with two gears."""
-    more = ["--conf", f"{BATCH_SETTING}={_BATCH}"] if kind == "batch-end" else []
+    more = ["--conf", f"{BATCH_SETTING}={_BATCH_S}"] if kind == "batch-end" else []
     return ["--gear", "both", *more]
 
 

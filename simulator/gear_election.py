@@ -295,8 +295,11 @@ class _World:
             self._close(driver, failed=False)
 
     def _roles(self, driver: _Driver, now_ms: int) -> GearRoles:
-        gear = driver.gear
-        return GearRoles(now_ms, driver.micro.leading, gear.leading, gear.is_ready(self.room.t))
+        gear, member = driver.gear, driver.gear.member
+        return GearRoles(
+            now_ms, driver.micro.leading, gear.leading, gear.is_ready(self.room.t),
+            writes_on=member is not None and member.writes_on,
+        )  # fmt: skip
 
     def _sample(self, driver: _Driver, position: int, *, overtaken: bool) -> None:
         now_ms, end = driver.micro.now(self.room.t), self.room.total()

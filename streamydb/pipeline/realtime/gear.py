@@ -244,15 +244,17 @@ class RealTimeGear(Background):
             log.info("%s; the other one is to lead", decision.why)
             self._pace.hurry()
         if decision.counts is not None:
+            self._pace.hurry()  # the other gear may have taken the lead unasked
             self._count(decision.counts)
             self._tell(MICRO_BATCH, decision.why)
         self._ask(decision.ask)
         return not decision.ends
 
     def _roles(self) -> GearRoles:
-        life = self._life
-        leads, ready = (False, False) if life is None else (life.leads, life.ready)
-        return GearRoles(_now_ms(), self._other_leads(), leads, ready)
+        life, now_ms, other_leads = self._life, _now_ms(), self._other_leads()
+        if life is None:
+            return GearRoles(now_ms, other_leads)
+        return GearRoles(now_ms, other_leads, life.leads, life.ready, life.writes_on, life.expires)
 
     def _look(self, life: GearLife) -> None:
         """See how far both gears are."""
@@ -264,7 +266,8 @@ class RealTimeGear(Background):
         self._sample(confirmed.position, overtaken=leads and other.seq > confirmed.seq)
         if leads:
             behind = confirmed.position - other.position
-            self._keep_pace(hurry=behind > _BEHIND_MAX or confirmed.tail_bytes > _HURRY_BYTES)
+            far = behind > _BEHIND_MAX or confirmed.tail_bytes > _HURRY_BYTES
+            self._keep_pace(hurry=far or life.nearly_expires)
         self._note(Reach(confirmed.seq, confirmed.position))
 
     def _keep_pace(self, *, hurry: bool) -> None:

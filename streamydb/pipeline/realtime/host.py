@@ -35,6 +35,7 @@ from streamydb.pipeline.realtime.core import (
     TailRecord,
 )
 from streamydb.pipeline.realtime.files import opened_base
+from streamydb.pipeline.realtime.lead import ENDED
 from streamydb.pipeline.realtime.messages import Began, Channel, Executed, Left, Play
 from streamydb.pipeline.realtime.rows import record_columns
 from streamydb.pipeline.realtime.wire import Wire, of_this_worker
@@ -168,7 +169,7 @@ class _Worker:
                 yield from self._given(shard, shard.take(records))
                 self._ended_s = time.monotonic()
             if end is not None:
-                raise NotForThisGear("ended", "Spark's batch has ended") from end
+                raise NotForThisGear(ENDED, "Spark's batch has ended") from end
             self._rebase(shard)
 
     def _read(self) -> tuple[list[TailRecord], Exception | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import shutil
 import socket
 import tempfile
@@ -33,7 +34,7 @@ from streamydb.pipeline.realtime.confirmations import Announcements, ResolvedGro
 from streamydb.pipeline.realtime.host import RealTimeHost
 from streamydb.pipeline.realtime.messages import Began, Channel, Executed, Left, Play
 from streamydb.pipeline.realtime.packing import Packing
-from streamydb.pipeline.realtime.query import start_query
+from streamydb.pipeline.realtime.query import batch_seconds, start_query
 from streamydb.pipeline.realtime.readback import OutputReader
 from streamydb.pipeline.run import RunningQuery
 from streamydb.pipeline.standby.coordinator import Coordinator, StandbyReport
@@ -51,6 +52,11 @@ _DRAIN_TURN_S: Final = 0.005
 _BEGIN_S: Final = 60.0
 _NOTE_S: Final = 0.1
 _QUIET_S: Final = 2.0
+_EXPIRES_S: Final = 5.0
+"""So long before Spark ends the batch of the gear's query the gear is to leave the lead."""
+
+_NEARLY_S: Final = 10.0
+"""So long before it the other gear begins to follow in small micro-batches, as it is to lead."""
 
 
 class GearEnded(StreamyError):  # noqa: N818 - what happened
@@ -142,6 +148,7 @@ class GearLife:
         self._announcements = Announcements()
         self._lock = threading.Lock()
         self._noted_s = self._executed_s = 0.0
+        self._ends_s = math.inf
         self._folder = Path(tempfile.mkdtemp(prefix="sdb-gear-"))
         named = gear_of(start.shard.incarnation, uuid.uuid4().hex[:16])
         self._config = msgspec.structs.replace(start.shard, incarnation=named, name=GEAR_NAME)
@@ -169,6 +176,21 @@ class GearLife:
         return self._coordinator is not None and self._coordinator.leads
 
     @property
+    def expires(self) -> bool:
+        """True if Spark is about to end the batch of the query."""
+        return time.monotonic() >= self._ends_s - _EXPIRES_S
+
+    @property
+    def nearly_expires(self) -> bool:
+        """True if the other gear is to lead soon, and has to catch up for that."""
+        return time.monotonic() >= self._ends_s - _NEARLY_S
+
+    @property
+    def writes_on(self) -> bool:
+        """True if the gear led a moment ago, and the one that leads now has not written yet."""
+        return self._coordinator is not None and self._coordinator.writes_on
+
+    @property
     def incarnation(self) -> str:
         """The name of this start."""
         return self._config.incarnation
@@ -193,6 +215,8 @@ class GearLife:
                 rulings,
             )
             names = TopicNames(start.shard.database)
+            batch_s = batch_seconds(start.packing.session)
+            self._ends_s = time.monotonic() + batch_s
             self._query = RunningQuery(
                 start_query(
                     start.packing,

@@ -28,14 +28,16 @@ from streamydb.pipeline.realtime.host import RealTimeHost
 from streamydb.pipeline.realtime.packing import Packing
 from streamydb.pipeline.realtime.wire import BUFFER_BYTES
 
-__all__ = ["BATCH_SETTING", "log_records", "real_time_session", "start_query", "started"]
+__all__ = [
+    "BATCH_SETTING", "batch_seconds", "log_records", "real_time_session", "start_query", "started",
+]  # fmt: skip
 
-_BATCH: Final = "1440 minutes"
+_BATCH_S: Final = 86_400
 """Spark commits what it has read once in so long. Nothing is ever recovered from that: a start
 begins with the base of the other gear. So a batch ends as seldom as possible.
 """
 
-BATCH_SETTING: Final = "spark.streamydb.realTimeBatch"
+BATCH_SETTING: Final = "spark.streamydb.realTimeBatchSeconds"
 """A setting of the application for experiments: a shorter batch."""
 
 _SQL_SETTINGS: Final = {
@@ -83,8 +85,13 @@ def start_query(
     )
     outputs = packing.rows(records).mapInArrow(host.__call__, RECORD_SCHEMA)
     name = f"streamydb-real-time-{host.config.incarnation}"
-    batch = packing.session.conf.get(BATCH_SETTING, _BATCH) or _BATCH
-    return started(outputs.writeStream.queryName(name), options, checkpoint, batch)
+    writer, batch_s = outputs.writeStream.queryName(name), batch_seconds(packing.session)
+    return started(writer, options, checkpoint, batch_s)
+
+
+def batch_seconds(session: SparkSession) -> int:
+    """Return after how many seconds Spark ends the batch of the real-time query."""
+    return int(session.conf.get(BATCH_SETTING, None) or _BATCH_S)
 
 
 def log_records(
@@ -99,11 +106,11 @@ def log_records(
 
 
 def started(
-    writer: DataStreamWriter, options: Mapping[str, str], checkpoint: Path, batch: str = _BATCH
+    writer: DataStreamWriter, options: Mapping[str, str], checkpoint: Path, batch_s: int = _BATCH_S
 ) -> StreamingQuery:
-    """Start a query that writes to Kafka in real-time mode, in batches of the time ``batch``."""
+    """Start a query that writes to Kafka in real-time mode, in batches of ``batch_s`` seconds."""
     for name, value in {**options, **_SINK_OPTIONS}.items():
         writer = writer.option(name, value)
     writer = writer.format("kafka").option("checkpointLocation", str(checkpoint))
-    trigger: Any = {"realTime": batch}
+    trigger: Any = {"realTime": f"{batch_s} seconds"}
     return writer.outputMode("update").trigger(**trigger).start()

@@ -272,6 +272,11 @@ class Coordinator(Background):
     def leads(self) -> bool:
         return self._member.role == "leading"
 
+    @property
+    def writes_on(self) -> bool:
+        """True if this pipeline led a moment ago, and writes until the new leader does."""
+        return self._member.writes_on
+
     def load_rulings(self) -> Rulings:
         return self._rulings.load()
 

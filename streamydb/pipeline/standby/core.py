@@ -102,6 +102,11 @@ class ElectionMember:
         return self.leader.epoch
 
     @property
+    def writes_on(self) -> bool:
+        """True if it led a moment ago, and writes until the new leader does."""
+        return self._writes_until_ms is not None
+
+    @property
     def followed(self) -> bool:
         """True if somebody was heard lately who follows."""
         return len(self._others) > 0

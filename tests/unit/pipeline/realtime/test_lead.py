@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamydb.pipeline.realtime.lead import Decision, GearLead, GearRoles
+from streamydb.pipeline.realtime.lead import ENDED, LOAD, Decision, GearLead, GearRoles
 from streamydb.pipeline.realtime.shifting import LogSample, Shifting
 from streamydb.records.gears import MICRO_BATCH, REAL_TIME
 
@@ -65,6 +65,42 @@ def test_a_gear_that_is_too_slow_leaves_and_ends_when_the_other_one_leads() -> N
     done = lead.decide(GearRoles(4_500, micro_batch=True))
     assert (done.ends, done.counts, done.why) == (True, "load", decision.why)
     assert not shifting.wants_up(14_000)
+
+
+def test_one_that_was_too_slow_does_not_write_on() -> None:
+    """It would take processor time from the other gear, which has more to do with each moment."""
+    lead, shifting = leading()
+    shifting.note(LogSample(4_100, 60_000, 50_000))
+    assert lead.decide(GearRoles(4_100, micro_batch=False, real_time=True)).leave
+    lost = lead.decide(GearRoles(4_200, micro_batch=True, writes_on=True))
+    assert (lost.ends, lost.counts) == (True, LOAD)
+    lead.begin(20_000)
+    lead.decide(GearRoles(20_000, micro_batch=False, real_time=True))
+    lost = lead.decide(GearRoles(20_100, micro_batch=False, writes_on=True))
+    assert (lost.ends, lost.counts) == (False, "replaced"), "the next one was not too slow"
+
+
+def test_a_gear_leaves_before_spark_ends_its_batch_and_writes_on_until_the_other_one_does() -> None:
+    """Its successor needs some micro-batches before it writes, and clients do not wait for them."""
+    lead, shifting = leading()
+    decision = lead.decide(GearRoles(20_000, micro_batch=False, real_time=True, expires=True))
+    assert (decision.ask, decision.leave) == (MICRO_BATCH, True)
+    lost = lead.decide(GearRoles(20_100, micro_batch=True, writes_on=True, expires=True))
+    assert (lost.ends, lost.counts, lost.why) == (False, ENDED, decision.why)
+    again = GearRoles(20_200, micro_batch=True, real_time=True, writes_on=True)
+    assert lead.decide(again) == Decision(), "a late request does not count"
+    assert not lead.fail("fault", 20_300), "it was about to end"
+    assert lead.decide(GearRoles(20_400, micro_batch=True)) == Decision(ends=True)
+    assert shifting.shifts == 2
+    assert not shifting.wants_up(30_000), "shifts are ten seconds apart"
+
+
+def test_a_gear_that_never_led_ends_without_a_shift_before_spark_ends_its_batch() -> None:
+    shifting = calm()
+    lead = GearLead(shifting)
+    lead.begin(4_000)
+    assert lead.decide(GearRoles(4_000, micro_batch=True, expires=True)) == Decision(ends=True)
+    assert shifting.shifts == 0
 
 
 def test_a_gear_that_is_replaced_ends() -> None:
