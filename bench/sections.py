@@ -105,7 +105,7 @@ def bank_rows(
     head = ["", "one shard (default)", f"{several['shards']} shards"]
     rows = [list(row) for row in figures]
     if gears is not None:
-        title = "latency at 500/s while the real-time gear leads (default)"
+        title = "latency at 500/s, p50 / p99, while the real-time gear leads (default)"
         found = gears["latency_ms"]
         rows.insert(-2, [title, f"{found['p50']:.0f} ms / {found['p99']:.0f} ms", "no such gear"])
         rows[-2][0] += ", in the micro-batch gear"
@@ -186,7 +186,7 @@ def latency_lines(*answers: dict[str, Any]) -> list[str]:
     """Latencies under little load, by the number of shards."""
     rows = [
         [
-            f"{answer['shards']}{' and both gears (default)' if answer.get('gears') == 'both' else ''}",
+            str(answer["shards"]) + (" and both gears (default)" * (answer.get("gears") == "both")),
             *(f"{answer['latency_ms'][name]:,.1f}" for name in ("p50", "p90", "p99", "max")),
             f"{answer['idle_cpu_percent']:.1f}",
         ]
