@@ -61,8 +61,9 @@ $(KERNELS): $(shell find streamydb simulator -name '*.py') | $(READY)
 	@touch $@
 
 # What Spark's and Kafka's JVMs load at every start is kept in a file: two fifths less time for each.
+# It depends on no target with a recipe: make would begin it only after the tests, which begin first.
 .PHONY: class-data
-class-data: jars
+class-data: $(READY)
 	@$(BIN)/python -m streamydb.cli.class_data
 
 # The jars come over the network while the first tests run, which need none.
