@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -25,6 +24,7 @@ from streamydb.errors import StreamyError
 from streamydb.local.class_data import TRAINING, archive
 from streamydb.local.file_lock import file_lock
 from streamydb.local.jars import CONFIGURATIONS, cache_folder, resolve
+from streamydb.local.signals import unwinding
 from streamydb.pipeline.realtime.requirements import version_obstacle
 from streamydb.records.gears import REAL_TIME
 from streamydb.testing.database import Database, wait_for
@@ -106,7 +106,6 @@ def _give_way() -> None:
     """Let everybody else have the processors first; wait; drop the settings of another database.
     Raises ClassDataError: there is too little memory.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the database is stopped, too
     os.nice(19)
     if sys.platform == "linux":
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
@@ -124,9 +123,11 @@ def _give_way() -> None:
 def main(arguments: Sequence[str] = ()) -> int:
     """`python -m streamydb.cli.class_data`: make the archives; 0, or 1 with a message."""
     try:
-        if LATER in arguments:
-            _give_way()
-        for file in make():
+        with unwinding():  # SIGTERM stops the small database, too
+            if LATER in arguments:
+                _give_way()
+            files = make()
+        for file in files:
             sys.stdout.write(f"{file} ({file.stat().st_size >> 20} MB)\n")
     except StreamyError as error:
         sys.stderr.write(f"{error}\n")

@@ -203,8 +203,9 @@ def test_later_waits_gives_way_and_needs_memory(
     monkeypatch.setenv("STREAMYDB_SHARDS", "7")
     monkeypatch.setattr(os, "nice", calls.append)
     monkeypatch.setattr(os, "sched_setscheduler", lambda *_: None)
-    monkeypatch.setattr(time, "sleep", calls.append)
-    monkeypatch.setattr(signal, "signal", lambda number, _: calls.append(number))
+    monkeypatch.setattr(
+        time, "sleep", lambda s: calls.append((s, signal.getsignal(signal.SIGTERM)))
+    )
     memory = SimpleNamespace(available=free)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
 
@@ -215,5 +216,7 @@ def test_later_waits_gives_way_and_needs_memory(
     monkeypatch.setattr(module, "make", made)
     short = free < module._MEMORY_BYTES
     assert main([LATER]) == short
-    assert calls == [signal.SIGTERM, 19, 20, *([] if short else [False])]
+    (nice, (waited_s, handler), *rest) = calls
+    assert (nice, waited_s, rest) == (19, 20, [] if short else [False])
+    assert handler is not signal.SIG_DFL, "SIGTERM would leave the small database"
     assert ("MB of memory are free" in capsys.readouterr().err) is short
