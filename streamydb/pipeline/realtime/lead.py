@@ -100,13 +100,10 @@ class GearLead:
     """
 
     def __init__(self, shifting: Shifting) -> None:
-        self.stage: _Stage = "following"
         self._shifting = shifting
         self._at_once_ms: int | None = None
         self._asked_ms: int | None = None
-        self._led_ms: int | None = None
-        self._began_ms = 0
-        self._why, self._counts = _REPLACED, "replaced"
+        self.begin(0)
 
     def may_begin_at_once(self, now_ms: int, *, leads: bool) -> bool:
         """Return True if a gear may begin as the pipeline starts, on the base of an earlier run.
@@ -121,7 +118,9 @@ class GearLead:
 
     def begin(self, now_ms: int) -> None:
         """A real-time gear begins, and follows."""
-        self.stage, self._led_ms, self._began_ms = "following", None, now_ms
+        self.stage: _Stage = "following"
+        self._led_ms: int | None = None
+        self._began_ms = now_ms
         self._why, self._counts = _REPLACED, "replaced"
 
     def decide(self, roles: GearRoles) -> Decision:
