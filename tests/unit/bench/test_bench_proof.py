@@ -136,6 +136,14 @@ def test_a_copy_of_an_older_change_behind_a_newer_one_is_not_the_balance() -> No
     assert (ledger.accounts, ledger.total, ledger.least, ledger.changes) == (2, 14, 5, 4)
 
 
+def cluster(dice: random.Random, monkeypatch: pytest.MonkeyPatch) -> MemoryKafka:
+    """Be a cluster that knows an id of the topic."""
+    kafka = MemoryKafka(dice)
+    kafka.install(monkeypatch)
+    kafka.ids[TOPIC] = "an id"
+    return kafka
+
+
 def appended(kafka: MemoryKafka, parts: list[Partition], records: Iterable[Record]) -> None:
     """Append records, those of a key to one partition, with gaps behind some."""
     for key, value in records:
@@ -149,9 +157,7 @@ def test_a_topic_is_read_from_its_starts_to_its_ends(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dice = random.Random(f"proof {seed}")
-    kafka = MemoryKafka(dice)
-    kafka.install(monkeypatch)
-    kafka.ids[TOPIC] = "an id"
+    kafka = cluster(dice, monkeypatch)
     parts = kafka.create(TOPIC, dice.randint(1, 3))
     appended(kafka, parts, [random_change(dice, seq) for seq in range(300)])
     parts[0].trim(dice.randrange(20))
@@ -179,9 +185,7 @@ def test_a_topic_is_read_from_its_starts_to_its_ends(
 
 
 def test_the_results_of_several_partitions_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    kafka = MemoryKafka(random.Random("results"))
-    kafka.install(monkeypatch)
-    kafka.ids[TOPIC] = "an id"
+    kafka = cluster(random.Random("results"), monkeypatch)
     kafka.create(TOPIC, 2)
     values = [random_result(kafka.dice) for _ in range(200)]
     for number, value in enumerate(values):
@@ -190,9 +194,7 @@ def test_the_results_of_several_partitions_are_read(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_topic_that_gives_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    kafka = MemoryKafka(random.Random("silent"))
-    kafka.install(monkeypatch)
-    kafka.ids[TOPIC] = "an id"
+    kafka = cluster(random.Random("silent"), monkeypatch)
     kafka.create(TOPIC)[0].high = 1
     silent = FetchedRecords(RecordColumns.of([]), {})
     monkeypatch.setattr(KafkaSource, "fetch", lambda *_: silent)
