@@ -61,7 +61,7 @@ $(KERNELS): $(shell find streamydb simulator -name '*.py') | $(READY)
 	@touch $@
 
 # What Spark's and Kafka's JVMs load at every start is kept in a file: two fifths less time for each.
-# It depends on no target with a recipe: make would begin it only after the tests, which begin first.
+# A prerequisite that runs something, such as `jars`, would have make begin the tests first, and this only when they end.
 .PHONY: class-data
 class-data: $(READY)
 	@$(BIN)/python -m streamydb.cli.class_data
