@@ -18,6 +18,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 __all__ = ["Packing"]
 
@@ -51,12 +52,11 @@ class Packing:
         ``records``: the first column is never null; the last one, of bytes, is the value.
         """
         function = self._made()
-        fields = ", ".join(f"'{name}', {name}" for name in records.columns)
-        record = f"named_struct({fields})"
+        record = f.struct(*records.columns)  # not a text: see `hosts.BLOCK_SCHEMA`
         if function is None:
-            return records.selectExpr(f"inline(array({record}, null))")
+            return records.select(f.inline(f.array(record, f.lit(None))))
         jvm: Any = self.session._jvm  # noqa: SLF001 - PySpark cannot call a class of the JVM's
-        shape = records.selectExpr(f"array({record}) AS records")
+        shape = records.select(f.array(record).alias("records"))
         encoder = jvm.org.apache.spark.sql.Encoders.row(shape._jdf.schema())  # noqa: SLF001
         packed = records._jdf.mapPartitions(function, encoder)  # noqa: SLF001
         return DataFrame(packed, records.sparkSession)
