@@ -49,6 +49,7 @@ from streamydb.pipeline.arrow_batches import (
     tokens,
 )
 from streamydb.pipeline.realtime.pace import keep_pace
+from streamydb.pipeline.realtime.wire import send_written
 from streamydb.pipeline.spool import (
     NO_SPOOL,
     BlockExchange,
@@ -352,6 +353,7 @@ class Executor:
             for item in self._processor.step(TO_EXECUTOR.each(blocks)):
                 if spreads == 1:
                     yield arrow_records(formatted(item, self._config.database), self._config)
+                    send_written()  # Spark hands it on to Kafka while more is executed
                 else:
                     block = writer.put(output_parts(item))
                     rows = block_rows([(item.spread, 0, block)], spreads)
