@@ -8,12 +8,17 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Final
 
+from streamydb.frames.table import Ragged
+from streamydb.kafka import librdkafka
 from streamydb.kafka.clients import SHARED, Kind, column_reader
+from streamydb.kafka.columns import OneRecord, RecordColumns
 from streamydb.kafka.receiving import TopicEnds
-from streamydb.pipeline.realtime.confirmations import SeenOutputs
+from streamydb.pipeline.realtime.confirmations import Confirmations, SeenOutputs, group_hashes
+from streamydb.pipeline.realtime.messages import Executed
 from streamydb.pipeline.realtime.output_tables import Hashes
+from streamydb.txn_processor.outputs import CHANGES, OutputRecords
 
-__all__ = ["OutputReader"]
+__all__ = ["OutputReader", "compile_kernels"]
 
 _BATCH: Final = 5_000
 _POLL_S: Final = 0.5
@@ -58,6 +63,7 @@ class OutputReader:
         """Find the ends of the topics.
         Raises KafkaUnavailableError, KafkaException: Kafka does not answer or refuses.
         """
+        compile_kernels()
         self._log = log, topics[log]
         self._log_begin: int | None = None
         self._reads_log = False
@@ -95,3 +101,14 @@ class OutputReader:
             hashes = self._seen.hashes(records.topics, records.keys, records.values)
             wait_s = min(_POLL_S, self._see(hashes))
             pause_s = _PAUSE_S if len(hashes) < _BUSY_RECORDS else _BUSY_PAUSE_S
+
+
+def compile_kernels() -> None:
+    """Compile what a group's outputs pass, or load it: no group waits for that then."""
+    librdkafka.compile_kernels()
+    texts = Ragged.of([b"x"])
+    told = group_hashes([OutputRecords(CHANGES, texts, texts)]).tobytes()
+    read = RecordColumns.of([OneRecord(0, 0, b"x", b"x")])
+    confirmations = Confirmations()
+    confirmations.add(Executed(1, 1, 0, told))
+    confirmations.see(SeenOutputs().hashes(read.topics + CHANGES, read.keys, read.values))
