@@ -22,6 +22,7 @@ from streamydb.frames.table import Ragged
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.parser.core import parse_feedback, parse_transactions
+from streamydb.pipeline.realtime import readback
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.outputs import open_output, output_block
@@ -47,6 +48,7 @@ def warm_up() -> None:
         for step in range(3):
             feedback = _step(config, stores, feedback, step)
     _settle()
+    readback.compile_kernels()
 
 
 def _settle() -> None:

@@ -178,7 +178,7 @@ def test_it_gives_what_the_core_gives_however_records_come(
         confirmed += confirmations.add(said)
     for topic, key, value in written:
         hashes = output_hashes(topic, Ragged.of([key or b""]), Ragged.of([value or b""]))
-        confirmed += confirmations.see(hashes.tolist())
+        confirmed += confirmations.see(hashes)
     assert len(confirmations) == 0, "every output that was told of was given"
     assert confirmed[-1].position == records[-1].offset + 1
     LmdbValues.close(micro.folder)
