@@ -23,6 +23,7 @@ from streamydb.frames.table import Ragged
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.parser.core import parse_feedback, parse_transactions
+from streamydb.pipeline.realtime import readback
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import TransactionProcessor
 from streamydb.txn_processor.kernel import NewWrites, Notes, write_slots
@@ -50,6 +51,7 @@ def warm_up() -> None:
             feedback = _step(config, stores, feedback, step)
     _settle()
     _write()
+    readback.compile_kernels()
 
 
 def _write() -> None:

@@ -31,6 +31,9 @@ PACK_RECORDS_MAX: Final = 2_000
 PACK_BYTES_MAX: Final = 4 << 20
 """Of one row. The same again may wait in the JVM, and one record is always taken."""
 
+_APART_NS: Final = 1_000_000
+"""So long after a row the next one may come."""
+
 
 class Packing:
     """The class that packs, made for one Spark application when it is first asked for.
@@ -47,18 +50,17 @@ class Packing:
         self._lock = threading.Lock()
 
     def rows(self, records: DataFrame) -> DataFrame:
-        """Return records as rows for `mapInArrow`, which `rows.record_columns` reads.
+        """Return records as rows for `mapInArrow`, which `rows.records_of` reads.
 
-        ``records``: the first column is never null; the last one, of bytes, is the value.
+        ``records``: offset BIGINT and append_ms BIGINT, never null, and value BINARY.
         """
         function = self._made()
-        record = f.struct(*records.columns)  # not a text: see `hosts.BLOCK_SCHEMA`
         if function is None:
+            record = f.struct(*records.columns)  # not a text: see `hosts.BLOCK_SCHEMA`
             return records.select(f.inline(f.array(record, f.lit(None))))
         jvm: Any = self.session._jvm  # noqa: SLF001 - PySpark cannot call a class of the JVM's
-        shape = records.select(f.array(record).alias("records"))
-        encoder = jvm.org.apache.spark.sql.Encoders.row(shape._jdf.schema())  # noqa: SLF001
-        packed = records._jdf.mapPartitions(function, encoder)  # noqa: SLF001
+        of_bytes = jvm.org.apache.spark.sql.Encoders.BINARY()
+        packed = records._jdf.mapPartitions(function, of_bytes)  # noqa: SLF001
         return DataFrame(packed, records.sparkSession)
 
     def _made(self) -> Any:
@@ -98,7 +100,8 @@ def _function(session: SparkSession) -> Any:
         for name, code in sorted(classes.items()):
             archive.writestr(f"{name.replace('.', '/')}.class", code)
     context._jsc.addJar(str(jar))  # noqa: SLF001
-    arguments = context._gateway.new_array(jvm.java.lang.Object, 2)  # noqa: SLF001
+    arguments = context._gateway.new_array(jvm.java.lang.Object, 3)  # noqa: SLF001
     arguments[0] = PACK_RECORDS_MAX
     arguments[1] = jvm.java.lang.Long.valueOf(PACK_BYTES_MAX)
+    arguments[2] = jvm.java.lang.Long.valueOf(_APART_NS)
     return compiler.getClassLoader().loadClass(_CLASS).getConstructors()[0].newInstance(arguments)
