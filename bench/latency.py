@@ -37,9 +37,10 @@ _EDGES_MS: Final = (
 )  # fmt: skip
 _LATE_S_MAX: Final = 120.0
 _TICK_S_MAX: Final = 0.01  # so often delivery reports are taken, at least
+_TICK_S_MIN: Final = (
+    0.001  # so long a client that lingers waits for the next transactions, at least
+)
 _NOTE_S: Final = 0.2
-
-
 _RECORDS_MAX: Final = 5_000
 _POLL_S: Final = 0.1
 
@@ -134,7 +135,9 @@ def open_loop(
         BenchError: the pipeline failed, or results did not come.
     """
     warm, count = int(rate * warm_up_s), int(rate * (warm_up_s + seconds))
-    appender = Appender(engine.connection, engine.names.transactions, linger_ms=linger_ms(rate))
+    lingers_ms = linger_ms(rate)
+    least_s = _TICK_S_MIN if lingers_ms else 0.0
+    appender = Appender(engine.connection, engine.names.transactions, linger_ms=lingers_ms)
     payloads = workload.payloads(first, count)
     with Arrivals(engine.connection, engine.results, first, count) as arrivals:
         begun = time.monotonic() + 0.1
@@ -148,7 +151,8 @@ def open_loop(
                 noted_s = time.monotonic()
                 note(f"{sent:,} of {count:,} sent, {count - arrivals.missing:,} answered")
             appender.poll()
-            time.sleep(min(_TICK_S_MAX, max(0.0, begun + sent / rate - time.monotonic())))
+            next_s = begun + sent / rate - time.monotonic()
+            time.sleep(min(_TICK_S_MAX, max(least_s, next_s)))
         appender.flush()
         wait_until(
             lambda: arrivals.missing == 0, "all results were there", _LATE_S_MAX, check=engine.check
