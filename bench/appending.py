@@ -10,20 +10,31 @@ from bench.errors import BenchError
 from bench.workload import Workload, follow_ups_each
 from streamydb.kafka.clients import appender
 
-__all__ = ["Appender"]
+__all__ = ["Appender", "linger_ms"]
 
 _CHUNK: Final = 50_000
 _QUEUED_MAX: Final = 400_000
 _FLUSH_S_MAX: Final = 120.0
+_BULK_LINGER_MS: Final = 20
 _BULK: Final[dict[str, Any]] = {
     "compression.type": "none",  # as our own appenders: the broker would unpack it
-    "linger.ms": 20,
     "batch.num.messages": 100_000,
     "batch.size": 1_000_000,
     "queue.buffering.max.messages": 2_000_000,
     "queue.buffering.max.kbytes": 1_048_576,
 }
-_PROMPT: Final[dict[str, Any]] = {**_BULK, "linger.ms": 0}
+_LINGERS_FROM: Final = 2_000.0
+_LINGER_MS: Final = 5
+
+
+def linger_ms(rate: float) -> int:
+    """Return for how many milliseconds a client lingers that appends at a rate (transactions/s).
+
+    With 0, it sends a request for each transaction. At 10,000/s these take half a core of the
+    client, and as much of the broker. So from 2,000/s on it lingers as long as librdkafka does by
+    itself: 5 ms, which are part of the latency.
+    """
+    return _LINGER_MS if rate >= _LINGERS_FROM else 0
 
 
 class Appender:
@@ -34,9 +45,13 @@ class Appender:
         follow_ups: results that come beside one for each of them: those of follow-ups.
     """
 
-    def __init__(self, connection: Mapping[str, str], topic: str, *, prompt: bool = False) -> None:
-        """Append to `topic`; `prompt`: send each at once instead of filling batches."""
-        self._producer = appender(connection, _PROMPT if prompt else _BULK, topic)
+    def __init__(
+        self, connection: Mapping[str, str], topic: str, *, linger_ms: int = _BULK_LINGER_MS
+    ) -> None:
+        """Append to `topic`; `linger_ms`: how long a transaction waits for others; 0: it is sent at
+        once.
+        """
+        self._producer = appender(connection, {**_BULK, "linger.ms": linger_ms}, topic)
         self._topic = topic
         self._failed = 0
         self.appended = self.follow_ups = 0

@@ -77,7 +77,7 @@ class _Clients:
         self._engine, self._workload, self._first = engine, workload, first
         self._began: dict[int, float] = {}
         self._payloads: list[bytes] = []
-        self._appender = Appender(engine.connection, engine.names.transactions, prompt=True)
+        self._appender = Appender(engine.connection, engine.names.transactions, linger_ms=0)
         self._reader = reader(engine.connection, _READING)
         ends = engine.results.ends().items()
         topic = engine.results.topic

@@ -12,7 +12,7 @@ from typing import Any, Final
 import psutil
 
 from bench import workload as w
-from bench.appending import Appender
+from bench.appending import Appender, linger_ms
 from bench.copies import ONE_COPY, TopicCopies
 from bench.costs import Used, pss_mb
 from bench.engine import Engine, EngineOptions, cores, fresh_engine
@@ -135,8 +135,12 @@ class Run:
         """Measure latency at a rate; None if no time is given to it."""
         if seconds <= 0:
             return None
-        title = f"Latency at {rate:,.0f}/s"
-        return {"rate": rate, **summary(self.latencies(workload, rate, warm_up_s, seconds, title))}
+        linger = linger_ms(rate)
+        title = f"Latency at {rate:,.0f}/s" + (
+            f", the client lingers {linger} ms" if linger else ""
+        )
+        found = summary(self.latencies(workload, rate, warm_up_s, seconds, title))
+        return {"rate": rate, "linger_ms": linger, **found}
 
     def latencies(
         self, workload: w.Workload, rate: float, warm_up_s: float, seconds: float, title: str

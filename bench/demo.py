@@ -123,7 +123,7 @@ class _Demo:
             id_prefix=self._prefix, key_prefix=self._keys,
         )  # fmt: skip
         payloads = transfers.payloads(self._loads, self._count)
-        appender = Appender(self._engine.connection, self._engine.names.transactions, prompt=True)
+        appender = Appender(self._engine.connection, self._engine.names.transactions, linger_ms=0)
         with self._arrivals(self._loads, self._count) as arrivals:
             with _display(self._phases.console) as live:
                 begun = time.monotonic() + 0.1

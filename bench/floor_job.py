@@ -28,8 +28,8 @@ from streamydb.kafka import TopicNames
 from streamydb.local.file_lock import write_whole
 from streamydb.pipeline import query as pipeline_query
 from streamydb.pipeline.realtime.packing import Packing
-from streamydb.pipeline.realtime.query import log_records, real_time_session, started
-from streamydb.pipeline.realtime.rows import record_columns
+from streamydb.pipeline.realtime.query import gear_records, log_records, real_time_session, started
+from streamydb.pipeline.realtime.rows import records_of
 from streamydb.pipeline.session import PIPELINED, forget_defaults, session
 
 __all__ = ["FORMS", "REAL_TIME_FORMS", "main"]
@@ -47,11 +47,13 @@ def _same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _same_records(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Hand all records on, from rows of the real-time mode."""
+    """Hand all records on, from rows of the real-time mode, by the ids of their transactions."""
     for batch in batches:
-        columns = record_columns(batch)
-        if len(columns[0]):
-            yield pa.RecordBatch.from_arrays(columns, names=["key", "value"])
+        values = [record.value or b"" for record in records_of(batch)]
+        if values:
+            ids = [value.split(b'"', 4)[3] for value in values]  # {"id":"...
+            arrays = [pa.array(ids, pa.binary()), pa.array(values, pa.binary())]
+            yield pa.RecordBatch.from_arrays(arrays, names=["key", "value"])
 
 
 def _counted(
@@ -130,23 +132,23 @@ FORMS: Final[dict[str, tuple[Callable[[DataFrame], DataFrame], dict[str, str]]]]
 """How the query of each form is made, and Spark's settings for it."""
 
 
-def _real_time_hop(log: DataFrame, *, packed: bool) -> DataFrame:
-    rows = Packing(log.sparkSession, wanted=packed).rows(log)
-    return rows.mapInArrow(_same_records, _RECORD)
-
-
-REAL_TIME_FORMS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {
-    "real-time-copy": lambda log: log,
-    "real-time-hop": lambda log: _real_time_hop(log, packed=False),
-    "real-time-packed": lambda log: _real_time_hop(log, packed=True),
-}
-"""How the query of each form of the real-time mode is made."""
-
-
 def _keyed(log: DataFrame) -> DataFrame:
     """Return the records with the id of their transaction as key."""
     name = f.get_json_object(f.col("value").cast("string"), "$.id")
     return log.select(name.cast("binary").alias("key"), "value")
+
+
+def _real_time_hop(log: DataFrame, *, packed: bool) -> DataFrame:
+    rows = Packing(log.sparkSession, wanted=packed).rows(gear_records(log))
+    return rows.mapInArrow(_same_records, _RECORD)
+
+
+REAL_TIME_FORMS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {
+    "real-time-copy": _keyed,
+    "real-time-hop": lambda log: _real_time_hop(log, packed=False),
+    "real-time-packed": lambda log: _real_time_hop(log, packed=True),
+}
+"""How the query of each form of the real-time mode is made."""
 
 
 def _started(spark: SparkSession, task: FloorTask) -> StreamingQuery:
@@ -171,7 +173,7 @@ def _started_real_time(spark: SparkSession, task: FloorTask) -> StreamingQuery:
     """Start the query of a form of the real-time mode."""
     names, options = TopicNames(task.database), {"kafka.bootstrap.servers": task.bootstrap}
     log = log_records(real_time_session(spark), 0, names.transactions, options)
-    writer = REAL_TIME_FORMS[task.form](_keyed(log)).writeStream
+    writer = REAL_TIME_FORMS[task.form](log).writeStream
     sink = {**options, "topic": names.results}
     return started(writer, sink, Path(task.folder) / "checkpoint")
 

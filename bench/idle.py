@@ -205,7 +205,7 @@ class _Load:
         names = TopicNames(_DATABASE)
         self._results = Ends(self._connection, names.results)
         self._before = self._results.count()
-        self._appender = Appender(self._connection, names.transactions, prompt=True)
+        self._appender = Appender(self._connection, names.transactions, linger_ms=0)
         self._bank = w.Bank(stage.accounts)
 
     def run(self) -> dict[str, Any]:

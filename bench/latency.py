@@ -13,13 +13,19 @@ from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
-from confluent_kafka import Consumer, TopicPartition
 
-from bench.appending import Appender
+from bench.appending import Appender, linger_ms
 from bench.engine import Engine
 from bench.waiting import Ends, wait_until
 from bench.workload import Workload
-from streamydb.kafka.receiving import receive
+from streamydb.frames.addresses import SPARE_BYTES
+from streamydb.frames.jit import kernel
+from streamydb.frames.json_tokens import integer
+from streamydb.frames.table import Ragged, Texts
+from streamydb.kafka.clients import FOLLOWING, column_reader
+from streamydb.kafka.columns import RecordColumns
+from streamydb.kafka.librdkafka import compile_kernels
+from streamydb.read_model.recognise import behind
 
 __all__ = ["Arrivals", "Floats", "open_loop", "summary"]
 
@@ -31,14 +37,40 @@ _EDGES_MS: Final = (
 )  # fmt: skip
 _LATE_S_MAX: Final = 120.0
 _TICK_S_MAX: Final = 0.01  # so often delivery reports are taken, at least
+_TICK_S_MIN: Final = (
+    0.001  # so long a client that lingers waits for the next transactions, at least
+)
 _NOTE_S: Final = 0.2
+_RECORDS_MAX: Final = 5_000
+_POLL_S: Final = 0.1
+
+
+@kernel
+def _note(at: Floats, keys: Texts, prefix: Texts, first: int, now_s: float) -> int:
+    """Note the arrival of results that had not arrived; return how many there were.
+
+    A key is an id: the prefix and a number. Others are passed over.
+    """
+    noted = 0
+    for i in range(len(keys.offsets) - 1):
+        end = keys.offsets[i + 1]
+        begin = behind(keys.data, keys.offsets[i], end, prefix, 0)
+        if begin < 0:
+            continue
+        stop, number = integer(keys.data, begin, end)
+        number -= first
+        if stop == end and 0 <= number < len(at) and np.isnan(at[number]):
+            at[number] = now_s
+            noted += 1
+    return noted
 
 
 class Arrivals:
     """Reads results in the background and notes when each arrived.
 
     Attributes:
-        at: per transaction, its arrival by the monotonic clock in seconds, NaN before it.
+        at: per transaction, its first arrival by the monotonic clock in seconds, NaN before it.
+        missing: how many have not arrived.
     """
 
     def __init__(
@@ -50,17 +82,14 @@ class Arrivals:
         id_prefix: bytes = b"t",
     ) -> None:
         """Wait for the results of the ids `<id_prefix><first>` and the `count` - 1 after it."""
-        settings = {
-            "group.id": "streamydb-bench", "enable.auto.commit": False,
-            "fetch.wait.max.ms": 100, "log_level": 0,
-        }  # fmt: skip
-        self._consumer = Consumer({**connection, **settings})
-        topic = results.topic
-        ends = results.ends().items()
-        self._consumer.assign([TopicPartition(topic, number, end) for number, end in ends])
-        self._first, self._prefix = first, id_prefix
+        self._first = first
+        self._prefix = Ragged.of([id_prefix, bytes(SPARE_BYTES)]).texts()
         self.at: Floats = np.full(count, np.nan)
         self.missing = count
+        compile_kernels()
+        self.note(RecordColumns.of([]), 0.0)
+        self._reader = column_reader(connection, FOLLOWING)
+        self._reader.assign(results.topic, results.ends())
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
 
@@ -73,22 +102,16 @@ class Arrivals:
         """End."""
         self._stop.set()
         self._thread.join()
-        self._consumer.close()
+        self._reader.close()
+
+    def note(self, records: RecordColumns, now_s: float) -> None:
+        """Note results that were read at a time."""
+        self.missing -= _note(self.at, records.keys.texts(), self._prefix, self._first, now_s)
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            records = receive(self._consumer, 5000, 0.1).records
-            now = time.monotonic()
-            for record in records:
-                self._note(record.key(), now)
-
-    def _note(self, key: bytes | None, now: float) -> None:
-        if key is None or not key.startswith(self._prefix):
-            return
-        number = int(key[len(self._prefix) :]) - self._first
-        if 0 <= number < len(self.at) and np.isnan(self.at[number]):
-            self.at[number] = now
-            self.missing -= 1
+            records = self._reader.take(_RECORDS_MAX, _POLL_S).records
+            self.note(records, time.monotonic())
 
 
 def open_loop(
@@ -103,6 +126,8 @@ def open_loop(
 ) -> tuple[Floats, int]:
     """Offer `rate` transactions a second, numbered from `first`.
 
+    From 2,000/s on, the client lingers (`bench.appending.linger_ms`).
+
     Returns:
         The latencies in seconds of those due after the warm-up, and how many were sent in all.
 
@@ -110,7 +135,9 @@ def open_loop(
         BenchError: the pipeline failed, or results did not come.
     """
     warm, count = int(rate * warm_up_s), int(rate * (warm_up_s + seconds))
-    appender = Appender(engine.connection, engine.names.transactions, prompt=True)
+    lingers_ms = linger_ms(rate)
+    least_s = _TICK_S_MIN if lingers_ms else 0.0
+    appender = Appender(engine.connection, engine.names.transactions, linger_ms=lingers_ms)
     payloads = workload.payloads(first, count)
     with Arrivals(engine.connection, engine.results, first, count) as arrivals:
         begun = time.monotonic() + 0.1
@@ -124,7 +151,8 @@ def open_loop(
                 noted_s = time.monotonic()
                 note(f"{sent:,} of {count:,} sent, {count - arrivals.missing:,} answered")
             appender.poll()
-            time.sleep(min(_TICK_S_MAX, max(0.0, begun + sent / rate - time.monotonic())))
+            next_s = begun + sent / rate - time.monotonic()
+            time.sleep(min(_TICK_S_MAX, max(least_s, next_s)))
         appender.flush()
         wait_until(
             lambda: arrivals.missing == 0, "all results were there", _LATE_S_MAX, check=engine.check

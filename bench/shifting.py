@@ -2,7 +2,8 @@
 
 Transactions are due at a rate that goes from nothing to 100,000 a second and back, again and again,
 in steps and in ramps. A latency runs from the time at which a transaction was due until its result
-was read, of every transaction. `<db>.control` tells which gear led when.
+was read, of every transaction. `<db>.control` tells which gear led when. The client
+lingers as one of the highest rate does (`bench.appending.linger_ms`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
-from bench.appending import Appender
+from bench.appending import Appender, linger_ms
 from bench.bank import BankOptions
 from bench.common import Run
 from bench.engine import EngineOptions, fresh_engine
@@ -119,6 +120,7 @@ def shifting(options: ShiftingOptions, phases: Phases) -> dict[str, Any]:
             "benchmark": "shifting", "streamydb": __version__, "cycles": options.cycles,
             "forms": options.forms, "levels": options.levels, "plateau_s": options.plateau_s,
             "rest_s": options.rest_s, "accounts": options.accounts,
+            "linger_ms": linger_ms(max(options.levels)),
             "peak_rss_mb": round(engine.memory.peak_mb, 1),
             **_told(options.profile(), load, leads), "proof": proof, "machine": machine(),
         }  # fmt: skip
@@ -135,7 +137,9 @@ def _offered(run: Run, options: ShiftingOptions) -> _Load:
             payloads += workload.payloads(first + len(payloads), count)
     cycles = f"{options.cycles} cycles up to {max(options.levels):,.0f}/s"
     with run.phases.phase(f"Load: {cycles} in {profile.seconds:,.0f} s") as phase:
-        appender = Appender(engine.connection, engine.names.transactions, prompt=True)
+        appender = Appender(
+            engine.connection, engine.names.transactions, linger_ms=linger_ms(max(options.levels))
+        )
         with Arrivals(engine.connection, engine.results, first, len(due_s)) as arrivals:
             begun_s = time.monotonic() + 0.1
             begun_ms = 1_000 * (time.time() + begun_s - time.monotonic())

@@ -169,11 +169,12 @@ def cpu(rows: list[dict[str, Any] | None]) -> str:
 def rest_table() -> str:
     """The section of docs/performance.md, between its marks."""
     answer = load("rest")
+    gears = "both gears" if answer.get("gears") == "both" else "the micro-batch gear"
     found = {(row["case"], row["clients"], row["server"]): row for row in answer["cases"]}
     machine = answer["machine"]
     told = (
         f"{answer['keys']:,} keys of {answer['value_bytes']} bytes, {machine['cores']} cores, "
-        f"load {machine['load']} at the end. Answers a second; p50 / p99."
+        f"load {machine['load']} at the end, {gears}. Answers a second; p50 / p99."
     )
     lines = [
         REST_BEGIN,

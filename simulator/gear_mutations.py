@@ -152,10 +152,8 @@ def _count_out_of_order() -> Any:
     """The driver counts a group though one before it is not in Kafka."""
 
     def confirmed(self: Any) -> list[Executed]:
-        whole = [group for group in self._groups if not group.left]
-        for group in whole:
-            self._groups.remove(group)
-        return [group.said for group in whole]
+        whole = [number for number, group in self._groups.items() if not group.left]
+        return [self._groups.pop(number).said for number in whole]
 
     return mock.patch.object(Confirmations, "_confirmed", confirmed)
 

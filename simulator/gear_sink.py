@@ -14,7 +14,10 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
+
 from simulator.cluster import Cluster, WrittenRecord
+from streamydb.frames.table import Ragged
 from streamydb.pipeline.realtime.confirmations import ResolvedGroups, SeenOutputs, group_hashes
 from streamydb.pipeline.realtime.core import Group
 from streamydb.pipeline.realtime.messages import Executed
@@ -133,7 +136,9 @@ class GearDriver:
             self._read += 1
             if record.topic != o.DIGESTS:
                 key, value = record.key or b"", record.value or b""
-                hashes = self._seen.hashes(record.topic, [key], [value])
+                hashes = self._seen.hashes(
+                    np.array([record.topic]), Ragged.of([key]), Ragged.of([value])
+                )
                 self._take(self._groups.see, hashes)
 
     def announce(self, partitions: int = _CHANGES_PARTITIONS) -> None:

@@ -87,7 +87,7 @@ def tpcc(options: TpccOptions, phases: Phases) -> dict[str, Any]:
 def _played(measured: Session, options: TpccOptions, mix: Inputs) -> dict[str, Any]:
     """Play the terminals; what they measured."""
     run = measured.run
-    appender = Appender(run.engine.connection, run.engine.names.transactions, prompt=True)
+    appender = Appender(run.engine.connection, run.engine.names.transactions, linger_ms=0)
     appender.appended = run.appender.appended
     begin_s = time.monotonic() + 0.5
     span = Span(begin_s + options.ramp_s, begin_s + options.ramp_s + options.terminals_s)

@@ -62,6 +62,7 @@ class RecordColumns:
         keys: empty where there is none; at least `SPARE_BYTES` lie behind the last one.
         values: likewise.
         absent: what each lacks: `NO_KEY`, `NO_VALUE`, both or neither; shape (n,).
+        topics: the number of each one's topic, as its reader was told it; shape (n,).
     """
 
     partitions: Ints
@@ -69,10 +70,11 @@ class RecordColumns:
     keys: Ragged
     values: Ragged
     absent: Bytes
+    topics: Ints
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> RecordColumns:
-        """Build from single records."""
+        """Build from single records of topic 0."""
         keys, values = [r.key() for r in records], [r.value() for r in records]
         lacks = [
             NO_KEY * (key is None) | NO_VALUE * (value is None)
@@ -82,6 +84,7 @@ class RecordColumns:
             np.array([r.partition() for r in records], np.int64),
             np.array([r.offset() for r in records], np.int64),
             _texts(keys), _texts(values), np.array(lacks, np.uint8),
+            np.zeros(len(records), np.int64),
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -111,6 +114,7 @@ class RecordColumns:
         return RecordColumns(
             self.partitions[rows], self.offsets[rows],
             _spared(self.keys.take(rows)), _spared(self.values.take(rows)), self.absent[rows],
+            self.topics[rows],
         )  # fmt: skip
 
 

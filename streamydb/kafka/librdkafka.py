@@ -11,7 +11,8 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from ctypes.util import find_library
 from functools import cache
 from importlib.util import find_spec
@@ -36,8 +37,10 @@ _TEXT_BYTES: Final = 512
 _ENDING: Final = "streamydb-ending"
 
 # Where the fields of librdkafka's `rd_kafka_message_t` lie, with pointers of eight bytes.
-_ERR, _PARTITION, _PAYLOAD, _PAYLOAD_BYTES, _KEY, _KEY_BYTES, _OFFSET = 0, 16, 24, 32, 40, 48, 56
+_ERR, _TOPIC, _PARTITION, _PAYLOAD, _PAYLOAD_BYTES = 0, 8, 16, 24, 32
+_KEY, _KEY_BYTES, _OFFSET = 40, 48, 56
 _SIGN: Final = 1 << 31
+_WORD_BYTES: Final = 8
 
 _POINTER: Final = ctypes.c_void_p
 _TEXT: Final = ctypes.c_char_p
@@ -58,6 +61,11 @@ _FUNCTIONS: Final[dict[str, tuple[Any, list[Any]]]] = {
     ),
     "topic_partition_list_destroy": (None, [_POINTER]),
     "assign": (ctypes.c_int, [_POINTER, _POINTER]),
+    "incremental_assign": (_POINTER, [_POINTER, _POINTER]),
+    "error_code": (ctypes.c_int, [_POINTER]),
+    "error_destroy": (None, [_POINTER]),
+    "topic_new": (_POINTER, [_POINTER, _TEXT, _POINTER]),
+    "topic_destroy": (None, [_POINTER]),
     "consume_batch_queue": (
         ctypes.c_ssize_t, [_POINTER, ctypes.c_int, _POINTER, ctypes.c_size_t],
     ),
@@ -75,8 +83,11 @@ class ConsumedRecords(NamedTuple):
     failures: list[ReadFailure]
 
 
+_NOTHING: Final = ConsumedRecords(RecordColumns.of([]), [])
+
+
 class ColumnReader:
-    """A consumer of one topic. It joins no group; its owner assigns the partitions.
+    """A consumer of one topic, or of several. It joins no group; its owner assigns the partitions.
 
     Not for several threads at once.
 
@@ -94,22 +105,37 @@ class ColumnReader:
         library = _library()
         library.poll_set_consumer(self._handle)
         self._queue = library.queue_get_consumer(self._handle)
+        self._topics: Ints = np.zeros((0, 2), np.int64)
+        self._messages: Ints = np.zeros(0, np.int64)  # their addresses
+        self._address = 0
         self._closed = False
 
     def assign(self, topic: str, positions: Mapping[int, int]) -> None:
         """Read each partition from its position on; those of before are left.
         Raises KafkaException: librdkafka refuses.
         """
-        library, name = _library(), topic.encode()
-        partitions = library.topic_partition_list_new(len(positions))
-        try:
-            for number, at in positions.items():
-                library.topic_partition_list_add(partitions, name, number)
-                library.topic_partition_list_set_offset(partitions, name, number, at)
-            code = library.assign(self._handle, partitions)
-        finally:
-            library.topic_partition_list_destroy(partitions)
+        with _partitions(topic, positions) as partitions:
+            code = _library().assign(self._handle, partitions)
         if code != _OK:
+            raise KafkaException(KafkaError(code))
+
+    def add(self, topic: str, number: int, positions: Mapping[int, int]) -> None:
+        """Read one more topic, each partition from its position on, beside those of before.
+
+        ``number``: its records have it in their column of topics.
+        Raises KafkaException: librdkafka refuses.
+        """
+        library = _library()
+        # Messages hold the address of their topic, which is another one only if nobody holds it.
+        address = library.topic_new(self._handle, topic.encode(), None)
+        if address is None:
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        self._topics = np.append(self._topics, np.array([[address, number]], np.int64), axis=0)
+        with _partitions(topic, positions) as partitions:
+            error = library.incremental_assign(self._handle, partitions)
+        if error is not None:
+            code = library.error_code(error)
+            library.error_destroy(error)
             raise KafkaException(KafkaError(code))
 
     def take(self, count_max: int, timeout_s: float) -> ConsumedRecords:
@@ -118,12 +144,17 @@ class ColumnReader:
         """
         if self._closed:
             raise ValueError("the reader is closed")
-        messages = np.zeros(count_max, np.int64)
-        count = self._consume(messages, 1, timeout_s)
-        if count and count_max > 1:
+        if len(self._messages) < count_max:
+            self._messages = np.zeros(count_max, np.int64)
+            self._address = self._messages.ctypes.data
+        count = self._consume(0, count_max, 0)
+        if not count:
             # With a time to wait, librdkafka would wait until it has all of them.
-            count += self._consume(messages[1:], count_max - 1, 0)
-        return _taken(*_gathered(messages[:count], _library().let_go))
+            count = self._consume(0, 1, timeout_s)
+            count += self._consume(count, count_max - count, 0) if count else 0
+        if not count:
+            return _NOTHING
+        return _taken(*_gathered(self._messages[:count], _library().let_go, self._topics))
 
     def close(self) -> None:
         """Disconnect, in the background: librdkafka's threads may look up only once a second."""
@@ -151,10 +182,12 @@ class ColumnReader:
             raise ConfigurationError(f"librdkafka makes no reader: {text.value.decode()}")
         return handle
 
-    def _consume(self, messages: Ints, count_max: int, timeout_s: float) -> int:
-        """Have librdkafka put addresses of messages into an array; return how many."""
+    def _consume(self, start: int, count_max: int, timeout_s: float) -> int:
+        """Have librdkafka put addresses of messages into the array, from a row on; return how
+        many.
+        """
         count = _library().consume_batch_queue(
-            self._queue, int(1_000 * timeout_s), messages.ctypes.data, count_max
+            self._queue, int(1_000 * timeout_s), self._address + _WORD_BYTES * start, count_max
         )
         return max(0, int(count))
 
@@ -165,7 +198,23 @@ class ColumnReader:
         library = _library()
         library.consumer_close(self._handle)
         library.queue_destroy(self._queue)
+        for address in self._topics[:, 0].tolist():
+            library.topic_destroy(address)
         library.destroy(self._handle)
+
+
+@contextmanager
+def _partitions(topic: str, positions: Mapping[int, int]) -> Iterator[int]:
+    """Make librdkafka's list of these partitions, and free it."""
+    library, name = _library(), topic.encode()
+    partitions = library.topic_partition_list_new(len(positions))
+    try:
+        for number, at in positions.items():
+            library.topic_partition_list_add(partitions, name, number)
+            library.topic_partition_list_set_offset(partitions, name, number, at)
+        yield partitions
+    finally:
+        library.topic_partition_list_destroy(partitions)
 
 
 def library_path() -> str:
@@ -207,22 +256,36 @@ def _signed(word: int) -> int:
     return word - 2 * _SIGN if word >= _SIGN else word
 
 
+@leaf
+def _number_of(topic: int, topics: Ints) -> int:
+    """The number of the topic at an address; 0 if none has a number."""
+    for row in range(len(topics)):
+        if topics[row, 0] == topic:
+            return int(topics[row, 1])
+    return 0
+
+
 @kernel
-def _gathered(messages: Ints, let_go: int) -> tuple[Ints, Bytes, Bytes, Ints, Bytes, Ints]:
+def _gathered(
+    messages: Ints, let_go: int, topics: Ints
+) -> tuple[Ints, Bytes, Bytes, Ints, Bytes, Ints]:
     """Copy messages out of librdkafka's memory, and give it back.
 
+    ``topics``: addresses and numbers of topics, shape (k, 2).
+
     Returns:
-        Code, partition and offset, shape (n, 3); what they lack; keys and values, each as bytes and
-        bounds. The value of a failure is its reason.
+        Code, partition, offset and topic, shape (4, n); what they lack; keys and values, each as
+        bytes and bounds. The value of a failure is its reason.
     """
     n = len(messages)
-    numbers = np.empty((n, 3), np.int64)
+    numbers = np.empty((4, n), np.int64)
     absent = np.zeros(n, np.uint8)
     key_bounds, value_bounds = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64)
     for i in range(n):
         at = messages[i]
-        numbers[i, 0], numbers[i, 1] = _signed(double_at(at)), _signed(double_at(at + _PARTITION))
-        numbers[i, 2] = word_at(at + _OFFSET)
+        numbers[0, i], numbers[1, i] = _signed(double_at(at)), _signed(double_at(at + _PARTITION))
+        numbers[2, i] = word_at(at + _OFFSET)
+        numbers[3, i] = _number_of(word_at(at + _TOPIC), topics)
         absent[i] = NO_KEY * (word_at(at + _KEY) == 0) + NO_VALUE * (word_at(at + _PAYLOAD) == 0)
         key_bytes = 0 if absent[i] & NO_KEY else word_at(at + _KEY_BYTES)
         value_bytes = 0 if absent[i] & NO_VALUE else word_at(at + _PAYLOAD_BYTES)
@@ -245,20 +308,20 @@ def _gathered(messages: Ints, let_go: int) -> tuple[Ints, Bytes, Bytes, Ints, By
 
 def compile_kernels() -> None:
     """Compile what reads, so that others find it in the cache."""
-    _gathered(np.zeros(0, np.int64), 0)
+    _gathered(np.zeros(0, np.int64), 0, np.zeros((0, 2), np.int64))
 
 
 def _taken(
     numbers: Ints, absent: Bytes, keys: Bytes, key_bounds: Ints, values: Bytes, value_bounds: Ints
 ) -> ConsumedRecords:
     """Part records and failures."""
-    codes, partitions, offsets = np.ascontiguousarray(numbers.T)
+    codes, partitions, offsets, topics = numbers
     records = RecordColumns(
-        partitions, offsets, Ragged(keys, key_bounds), Ragged(values, value_bounds), absent
+        partitions, offsets, Ragged(keys, key_bounds), Ragged(values, value_bounds), absent, topics
     )
-    good = codes == _OK
-    if good.all():
+    if not np.count_nonzero(codes):
         return ConsumedRecords(records, [])
+    good = codes == _OK
     failures = [
         ReadFailure(
             _error(int(codes[row]), records.values[row]), int(partitions[row]), int(offsets[row])

@@ -21,7 +21,7 @@ from streamydb.settings import Settings
 
 __all__ = [
     "REQUEST_S", "Message", "NextRecord", "NextRecords", "Received", "SpanReader", "TopicCursor",
-    "TopicEnds", "add_partition", "assign", "assign_ends", "offsets_at", "pause", "receive",
+    "TopicEnds", "assign", "assign_ends", "offsets_at", "pause", "receive",
     "resume", "seek", "spans",
 ]  # fmt: skip
 
@@ -33,11 +33,6 @@ POLL_S: Final = 0.1  # longest wait for the first record of a batch
 def assign(consumer: Any, topic: str, positions: Mapping[int, int]) -> None:
     """Have a consumer read each of these partitions of a topic from its position on."""
     consumer.assign([TopicPartition(topic, number, at) for number, at in positions.items()])
-
-
-def add_partition(consumer: Any, topic: str, number: int, at: int) -> None:
-    """Have a consumer read one more partition, from its position on, beside those it reads."""
-    consumer.incremental_assign([TopicPartition(topic, number, at)])
 
 
 def assign_ends(consumer: Any, topics: Iterable[str], timeout_s: float) -> None:

@@ -1,9 +1,9 @@
 """A plan that makes too many bytes is withdrawn, and the first of its records are planned anew.
 
 What appends and calls leave behind is known only when they are executed. So a partition that makes
-more bytes than its plan may (`outcome.Most`) stops, writes nothing, and tells all shards how many
-of the plan's first records fit. They take the plan back as if it had never been, and release so
-many. What other partitions have written of it is written again, to the byte, as after a crash.
+more bytes than its plan may (`outcome.OutputBudget`) stops, and tells all shards how many of the
+plan's first records fit. They take the plan back as if it had never been, and release so many. What
+this partition or others have written of it is written again, to the byte, as after a crash.
 
 Until its feedback has come, the shard keeps of such a plan its records, and the ids that it uses:
 they are remembered only when the plan stands.

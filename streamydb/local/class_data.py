@@ -21,7 +21,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from streamydb.local.jars import CONFIGURATIONS, cache_folder, cached, spark_jars
+from streamydb.local.jars import CONFIGURATIONS, cache_folder, cached, needed_jars, spark_jars
 from streamydb.local.java import find_java
 
 TRAINING = "STREAMYDB_CLASS_DATA_TRAINING"
@@ -53,7 +53,7 @@ def archive(configuration: str, jars: Iterable[Path]) -> Path:
     java_in_use = find_java()
     java = java_in_use.path.resolve()
     digest = hashlib.sha256(f"{_TRAINED} {java} {java.stat().st_mtime_ns}".encode())
-    shipped = spark_jars() if configuration == "pipeline" else []
+    shipped = needed_jars(spark_jars()) if configuration == "pipeline" else []
     for jar in [*jars, *shipped]:
         digest.update(f"{jar} {jar.stat().st_size}".encode())
     folder = cache_folder() / "class-data"

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -319,38 +320,64 @@ def _print_progress(step: FetchProgress) -> None:
     sys.stdout.flush()
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+_LEFT_OUT: Final = (
+    "hive-[!s]*.jar", "hive-se*.jar", "hive-sh*.jar", "spark-hive*.jar", "datanucleus-*.jar",
+    "derby*.jar", "jdo-api-*.jar", "javax.jdo-*.jar", "jta-*.jar", "transaction-api-*.jar",
+    "libfb303-*.jar", "libthrift-*.jar", "HikariCP-*.jar", "commons-dbcp-*.jar", "jpam-*.jar",
+    "spark-kubernetes_*.jar", "kubernetes-*.jar", "volcano-*.jar", "vertx-*.jar",
+    "zjsonpatch-*.jar", "spark-yarn_*.jar", "curator-*.jar", "zookeeper-*.jar",
+    "spark-mllib*.jar", "spark-graphx_*.jar", "breeze*.jar", "spire*.jar", "cats-kernel_*.jar",
+    "algebra_*.jar", "arpack*.jar", "lapack-*.jar", "blas-*.jar", "JTransforms-*.jar",
+    "JLargeArrays-*.jar",
+    "spark-connect_*.jar", "spark-pipelines_*.jar", "spark-repl_*.jar", "scala-compiler-*.jar",
+    "jline-*.jar", "java-diff-utils-*.jar",
+)  # fmt: skip
+"""Jars of Spark that no pipeline on one machine needs: Hive's, those of the managers of a cluster,
+of machine learning, and of Spark's shells and servers. Java keeps the directory of each jar of its
+class path in its heap.
+"""
+
+_PROGRAMS: Final = "bin"
+_JARS: Final = "jars"
 
 
-_LINKED: Final = ("bin", "jars")
+def needed_jars(shipped: Iterable[Path]) -> list[Path]:
+    """Return those of Spark's jars that a pipeline on one machine needs, in the given order."""
+    return [jar for jar in shipped if not any(fnmatchcase(jar.name, each) for each in _LEFT_OUT)]
 
 
 def spark_home(package: Path, cache: Path | None = None) -> Path:
-    """Return the folder, made if it is missing; the package itself if it cannot be made.
+    """Return a folder with Spark's programs and those of its jars that a pipeline on one machine
+    needs, made if it is missing; the package itself if it cannot be made.
 
     ``cache``: where to make it; by default the user's cache.
     """
-    digest = hashlib.sha256(str(package).encode()).hexdigest()[:16]
+    jars = needed_jars(sorted((package / _JARS).glob("*.jar")))
+    digest = hashlib.sha256("\n".join(str(jar) for jar in jars).encode()).hexdigest()[:16]
     home = (cache or cache_folder()) / f"spark-home-{digest}"
     try:
-        _make(home, package)
+        _make(home, package, jars)
     except OSError:
         return package
     return home
 
 
-def _make(home: Path, package: Path) -> None:
+def _make(home: Path, package: Path, jars: Iterable[Path]) -> None:
     """Make the folder whole, whoever else makes it at the same time."""
     if home.is_dir():
         return
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".spark-home-", dir=home.parent) as scratch:
         new_home = Path(scratch) / "home"
-        new_home.mkdir()
-        for name in _LINKED:
-            (new_home / name).symlink_to(package / name, target_is_directory=True)
+        (new_home / _JARS).mkdir(parents=True)
+        (new_home / _PROGRAMS).symlink_to(package / _PROGRAMS, target_is_directory=True)
+        for jar in jars:
+            (new_home / _JARS / jar.name).symlink_to(jar)
         with suppress(OSError):  # another process was faster
             new_home.rename(home)
     if not home.is_dir():
         raise FileNotFoundError(home)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Row
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from streamydb.backup.start import Starter
 from streamydb.frames.messages import Grant, plan_of
@@ -48,6 +49,7 @@ from streamydb.pipeline.arrow_batches import (
     tokens,
 )
 from streamydb.pipeline.realtime.pace import keep_pace
+from streamydb.pipeline.realtime.wire import send_written
 from streamydb.pipeline.spool import (
     NO_SPOOL,
     BlockExchange,
@@ -71,10 +73,21 @@ from streamydb.txn_processor.outputs import (
     output_parts,
 )
 
-BLOCK_SCHEMA: Final = "token INT, dest INT, seq BIGINT, block BINARY"
-GRANT_SCHEMA: Final = f"{BLOCK_SCHEMA}, ignored BIGINT, resolves STRING"
-OUTPUT_SCHEMA: Final = f"{BLOCK_SCHEMA}, cpu_us BIGINT"
-RECORD_SCHEMA: Final = "topic STRING, key BINARY, value BINARY, partition INT"
+_BLOCK: Final = (
+    StructField("token", IntegerType()), StructField("dest", IntegerType()),
+    StructField("seq", LongType()), StructField("block", BinaryType()),
+)  # fmt: skip
+
+# Objects, not texts: for a text Spark's JVM would load its whole parser of SQL.
+BLOCK_SCHEMA: Final = StructType([*_BLOCK])
+GRANT_SCHEMA: Final = StructType(
+    [*_BLOCK, StructField("ignored", LongType()), StructField("resolves", StringType())]
+)
+OUTPUT_SCHEMA: Final = StructType([*_BLOCK, StructField("cpu_us", LongType())])
+RECORD_SCHEMA: Final = StructType([
+    StructField("topic", StringType()), StructField("key", BinaryType()),
+    StructField("value", BinaryType()), StructField("partition", IntegerType()),
+])  # fmt: skip
 
 _PART_BYTES: Final = 8 << 20
 
@@ -340,6 +353,7 @@ class Executor:
             for item in self._processor.step(TO_EXECUTOR.each(blocks)):
                 if spreads == 1:
                     yield arrow_records(formatted(item, self._config.database), self._config)
+                    send_written()  # Spark hands it on to Kafka while more is executed
                 else:
                     block = writer.put(output_parts(item))
                     rows = block_rows([(item.spread, 0, block)], spreads)

@@ -73,6 +73,9 @@ _SINK_OPTIONS: Final = {
     "kafka.delivery.timeout.ms": "120000",
 }
 
+_SMALL_SINK: Final = {"kafka.buffer.memory": "4194304"}
+"""What a producer has once had of this, it keeps."""
+
 
 def build_query(
     spark: SparkSession,
@@ -134,10 +137,16 @@ def build_query(
         outputs = outputs.observe("executing", f.sum("cpu_us").alias("cpu_us"))
         records = outputs.repartition("token").mapInArrow(explode.__call__, hosts.RECORD_SCHEMA)
     writer = records.writeStream.format("kafka").outputMode("append")
-    for name, value in {**config.settings.spark_options(), **_SINK_OPTIONS}.items():
+    for name, value in sink_options(config).items():
         writer = writer.option(name, value)
     writer = writer.option("checkpointLocation", f"{config.location}/query")
     return writer.queryName(f"streamydb-{config.settings.database}")
+
+
+def sink_options(config: PipelineConfig) -> dict[str, str]:
+    """Return the options of Spark's sink for Kafka."""
+    little = _SMALL_SINK if config.small else {}
+    return {**config.settings.spark_options(), **_SINK_OPTIONS, **little}
 
 
 def _spool(spark: SparkSession, life: Life) -> Spool:

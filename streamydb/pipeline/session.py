@@ -216,7 +216,9 @@ def _prepare_environment(master: str | None) -> None:
     os.environ.update(few_arenas())  # for the JVM and the workers that it starts
     if master is not None:
         os.environ.setdefault("JAVA_HOME", java_home())
-        os.environ.setdefault("SPARK_HOME", str(spark_home(Path(pyspark.__file__).parent)))
+        package = Path(pyspark.__file__).parent
+        home = spark_home(package) if on_one_machine(master) else package
+        os.environ.setdefault("SPARK_HOME", str(home))
 
 
 def _settings(name: str, master: str | None, extra: Mapping[str, str] | None) -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from streamydb.frames import program as p
 from streamydb.frames.plans import Life
 from streamydb.frames.readers import TO_EXECUTOR, TO_SHARD
 from streamydb.frames.segments import (
@@ -22,8 +23,10 @@ from streamydb.frames.table import Ragged
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.parser.core import parse_feedback, parse_transactions
+from streamydb.pipeline.realtime import readback
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import TransactionProcessor
+from streamydb.txn_processor.kernel import NewWrites, Notes, write_slots
 from streamydb.txn_processor.outputs import open_output, output_block
 
 _PAYLOADS: Final = (
@@ -47,6 +50,17 @@ def warm_up() -> None:
         for step in range(3):
             feedback = _step(config, stores, feedback, step)
     _settle()
+    _write()
+    readback.compile_kernels()
+
+
+def _write() -> None:
+    """Run no writes through the kernel that takes those of procedures."""
+    none = np.empty(0, np.int64)
+    seen = np.empty(0, p.SEEN)
+    notes = Notes(np.empty(0, p.WRITE), seen, seen, np.zeros(3, np.int64))
+    new = NewWrites(none, none, np.empty(0, np.uint8), none, none)
+    write_slots(new, none, np.empty(0, p.SLOT), notes)
 
 
 def _settle() -> None:

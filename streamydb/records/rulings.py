@@ -1,9 +1,10 @@
 """Rulings: the verdicts on transactions on which our own code raised (pure).
 
 An execution that meets a fault which nobody has ruled on goes through the rest of its batch, so as
-to find all of them, and then raises `UnruledFaults`: nothing of the batch is written. The driver
-repeats the batch. A fault that comes again is ruled on (`Suspects`); one that does not, was none.
-The repeated batch takes the rulings as given: what they name is `aborted: internal`, unexecuted.
+to find all of them, and then raises `UnruledFaults`: nothing is written but outputs of what came
+before the first fault, which are written again, to the byte. The driver repeats the batch. A fault
+that comes again is ruled on (`Suspects`); one that does not, was none. The repeated batch takes the
+rulings as given: what they name is `aborted: internal`, unexecuted.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ from streamydb.txn_processor.execution import (
     executed_in_time,
     meets_too_much,
     outcome_of,
+    part_of,
     refuse,
     send_ruled,
     size_by_bytes,
@@ -55,6 +56,11 @@ from streamydb.txn_processor.run import Kernel, prepared
 
 _ANY_BYTES: Final = OutputBudget()
 
+_PART_CALLS: Final = 4_096
+"""The outputs of so many calls are given out before the next ones are executed: meanwhile another
+processor hands them to Kafka, which takes less time.
+"""
+
 
 class TransactionProcessor:
     """Executes partitions of a plan: from the grants of the shards to the outputs.
@@ -66,7 +72,9 @@ class TransactionProcessor:
 
     Out: results, changes, dead letters and what workflows emit, as rows still to be formatted; then
     feedback to every shard: the last value of each key that was written, and the results that it
-    cannot make up itself. If a plan makes too much, only feedback that says so.
+    cannot make up itself. If a plan makes too much, only feedback that says so; outputs of its
+    first calls may have been given before, and are given again, to the byte, when they are planned
+    anew.
 
     State: none. What it is made with does not change: the configuration, into how many tasks
     formatting is spread, the code of procedures, and the rulings. So any task can be any
@@ -134,7 +142,7 @@ class TransactionProcessor:
         if part_grants.left_out:
             yield from self._withdrawn(part, more, 0, part_grants.left_out - part.plan.first)
             return
-        outcome = execute_grants(
+        outcomes = execute_in_parts(
             grants,
             self._modules,
             self._rulings,
@@ -142,7 +150,14 @@ class TransactionProcessor:
             budget=budget,
             ranges=RangeParts(part_grants.ranges, config.shards),
             timeline=part_grants.timeline,
+            size=0 if part.silent or self._spreads > 1 else _PART_CALLS,
         )
+        progress = o.OutputProgress(self._spreads)
+        outcome = next(outcomes)
+        while outcome.executed < len(outcome.txns) and not outcome.fits:
+            checks.executed(part.plan, outcome, grants)
+            yield from progress.part(outcome)
+            outcome = next(outcomes)
         require_ruled(outcome.unruled, executed=part.silent)
         made = outcome.made if part.makes_max else None
         if outcome.fits:
@@ -150,7 +165,7 @@ class TransactionProcessor:
             return
         checks.executed(part.plan, outcome, grants)
         if not part.silent:
-            yield from o.outputs_of(outcome, self._spreads)
+            yield from progress.rest(outcome)
         deltas = _deltas(outcome, grants, config)
         ends = bool((outcome.slots["tag"][outcome.slots["dirty"] != 0] == p.EXPIRING).any())
         chunked = feedback_chunks(outcome, config.shards, part.feedback_bytes_max)
@@ -204,6 +219,24 @@ def execute_grants(
     ranges: RangeParts = NO_PARTS,
     timeline: Timeline | None = None,
 ) -> ExecutionOutcome:
+    """As `execute_in_parts`, all at once."""
+    (outcome,) = execute_in_parts(
+        parts, modules, rulings, over=over, budget=budget, ranges=ranges, timeline=timeline
+    )
+    return outcome
+
+
+def execute_in_parts(
+    parts: Sequence[tuple[int, GrantedTransactions, SlotRows]],
+    modules: Modules = NO_MODULES,
+    rulings: Rulings = NO_RULINGS,
+    *,
+    over: bool = False,
+    budget: OutputBudget = _ANY_BYTES,
+    ranges: RangeParts = NO_PARTS,
+    timeline: Timeline | None = None,
+    size: int = 0,
+) -> Iterator[ExecutionOutcome]:
     """Execute the transactions of one partition of a plan, serially in seq order.
 
     They run against *slots*, one for each key. Most run in the kernel, a stretch of them at a time;
@@ -218,6 +251,8 @@ def execute_grants(
         budget: how much it may make; more, and execution stops.
         ranges: those that the transactions name, as each shard holds them.
         timeline: of the plan, where keys may end.
+        size: after so many calls that follow each other, yield what has come of all up to there, to
+            be used before more is asked for; 0: never. The last outcome is that of all.
 
     Raises InvariantViolation: a transaction's key was not granted by any shard. Raises
     ModuleMissing: the code that a transaction calls is not on this machine.
@@ -238,7 +273,11 @@ def execute_grants(
     calls = Calls(modules, rules.slot, shown.see)
     while at < n and not plan_size:
         if program.route[at] == BY_PYTHON:
-            at, spent, plan_size = plain.executed(at, made, spent, budget)
+            until = at + size if size else n
+            at, spent, plan_size = plain.executed(at, made, spent, budget, until)
+            if until == at < n and not plan_size:
+                yield from part_of(run, ending, spent, at)
+                continue
         if not plan_size:
             at = kernel.execute(at)
         if at == n or plan_size:
@@ -257,7 +296,7 @@ def execute_grants(
     plan_size = size_by_bytes(run, made, budget) or plan_size
     plan_size = plan_size or conclude(run, int(made.sum()), budget)
     places = Places(txns.places()) if ending is None else ending.places()
-    return outcome_of(run, places, int(made.sum()), plan_size)
+    yield outcome_of(run, places, int(made.sum()), plan_size, executed=n)
 
 
 def passed_on(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from streamydb.frames.messages import Grant
 from streamydb.frames.plans import PlanName, Timeline
 from streamydb.frames.program import PLAN_DUPLICATE, REFUSALS
 from streamydb.frames.sizes import only_system, over_by, text_bytes
-from streamydb.frames.table import Array, Ragged
+from streamydb.frames.table import Array
 from streamydb.frames.value_rows import ValueRows
 from streamydb.parser.fault import reported, status_of
 from streamydb.procedures.follow_ups import NO_OUTPUTS, joined
@@ -39,17 +40,20 @@ from streamydb.txn_processor.run import DIGITS_MAX, Run
 Ints = npt.NDArray[np.int64]
 
 
-def outcome_of(run: Run, places: Places, made: int, fits: int) -> ExecutionOutcome:
-    """Return what a run has made: ``made`` bytes, of which transactions up to ``fits`` (0: all)."""
+def outcome_of(
+    run: Run, places: Places, made: int, fits: int, *, executed: int
+) -> ExecutionOutcome:
+    """Return what a run has made with the transactions that it has ``executed``: ``made`` bytes, of
+    which transactions up to ``fits`` (0: all).
+    """
     notes, program = run.notes, run.program
-    pool = Ragged.concat([run.pool, Ragged.of(run.extra)]) if run.extra else run.pool
     return ExecutionOutcome(
         run.txns,
         places,
         run.values.slots,
         run.keys,
         run.homes,
-        pool,
+        run.pool.whole(),
         program.status,
         notes.writes[: notes.counts[WRITES]],
         notes.reads[: notes.counts[READS]],
@@ -59,7 +63,21 @@ def outcome_of(run: Run, places: Places, made: int, fits: int) -> ExecutionOutco
         joined(run.workflow) if run.workflow else NO_OUTPUTS,
         made,
         fits,
+        executed,
     )
+
+
+def part_of(
+    run: Run, ending: Ending | None, made: int, executed: int
+) -> Iterator[ExecutionOutcome]:
+    """Yield what a run has made so far, if later transactions leave it as it is.
+
+    They do not if our own code has failed, as nothing of the batch may be written then, or if keys
+    end: a removal is a write of an earlier place.
+    """
+    if not run.unruled and (ending is None or not ending.ends.any()):
+        special_aborts(run)
+        yield outcome_of(run, Places(run.txns.places()), made, 0, executed=executed)
 
 
 def send_ruled(run: Run) -> None:
@@ -91,9 +109,10 @@ def size_by_bytes(run: Run, made: Ints, budget: OutputBudget) -> int:
     To that is added what the kernel's aborts tell of values that Python has made, as the weight of
     the plan did not know them. (What reads such a value is executed by Python.)
     """
-    if not (budget.bytes and run.extra):
+    first = run.pool.granted
+    if not (budget.bytes and len(run.pool) > first):
         return 0
-    sizes, first = np.array(list(map(len, run.extra))), len(run.pool)
+    sizes = run.pool.whole().lengths()[first:]
     seen = run.notes.fails[: run.notes.counts[FAILS]]
     rows = seen[(seen["tag"] >= p.OPAQUE) & (seen["ref"] >= first)]
     listed = sizes[rows["ref"] - first]
@@ -110,7 +129,7 @@ def conclude(run: Run, made: int, budget: OutputBudget) -> int:
     """Make the results of what the kernel aborted. Return how many of the plan's first records fit,
     with those that repeat a result that Python has made; 0: all.
     """
-    _special_aborts(run)
+    special_aborts(run)
     if not budget.bytes:
         return 0
     copies = np.flatnonzero(run.txns.duplicate == PLAN_DUPLICATE)
@@ -142,9 +161,8 @@ def meets_too_much(run: Run, i: int) -> bool:
     slots = run.values.slots[own]
     there = (slots["tag"] == p.EXPIRING) & (slots["number"] > run.txns.ts_ms[i])
     refs = slots["ref"][(slots["tag"] == p.OPAQUE) | there]
-    known, offsets = refs[refs < len(run.pool)], run.pool.offsets
-    total = int((offsets[known + 1] - offsets[known]).sum())
-    total += sum(len(run.text(ref)) for ref in refs[refs >= len(run.pool)].tolist())
+    offsets = run.pool.whole().offsets
+    total = int((offsets[refs + 1] - offsets[refs]).sum())
     numbers = slots["number"][slots["tag"] == p.INT]
     if total + (DIGITS_MAX + 1) * len(numbers) > bytes_max:
         total += sum(len(b"%d" % number) for number in numbers.tolist())
@@ -234,7 +252,8 @@ def _execute_in_python(run: Run, i: int, given: Calls, *, too_much: bool) -> int
     return made
 
 
-def _special_aborts(run: Run) -> None:
+def special_aborts(run: Run) -> None:
+    """Make the results of what the kernel has aborted so far."""
     fails = run.notes.fails[: run.notes.counts[FAILS]]
     aborted = run.program.status.nonzero()[0].tolist()
     if not aborted:

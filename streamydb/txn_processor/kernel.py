@@ -315,6 +315,35 @@ def _commit(txn: int, program: Program, values: SlotValues, new: NewValues, note
         slot.dirty = 1
 
 
+class NewWrites(NamedTuple):
+    """Writes that Python has made, in order: transaction, slot, and the new value's tag, number and
+    ref; shapes (n,).
+    """
+
+    txn: Ints
+    slot: Ints
+    tag: Bytes
+    number: Ints
+    ref: Ints
+
+
+@leaf
+def write_slots(new: NewWrites, seqs: Ints, slots: Records, notes: Notes) -> None:
+    """Put new values into the slots and note the writes, one after the other.
+
+    ``seqs``: of the transactions.
+    """
+    for i in range(len(new.txn)):
+        slot, write = slots[new.slot[i]], notes.writes[notes.counts[WRITES]]
+        notes.counts[WRITES] += 1
+        write.txn, write.slot = new.txn[i], new.slot[i]
+        write.before_tag, write.before_number, write.before_ref = slot.tag, slot.number, slot.ref
+        write.after_tag, write.after_number, write.after_ref = new.tag[i], new.number[i], new.ref[i]
+        slot.tag, slot.number, slot.ref = new.tag[i], new.number[i], new.ref[i]
+        slot.version = seqs[new.txn[i]] if new.tag[i] != p.ABSENT else 0
+        slot.dirty = 1
+
+
 @leaf
 def execute_steps(
     start: int,

@@ -44,6 +44,7 @@ class ExecutionOutcome:
     ``internal``: the faults of ours among them, by position; ``unruled``: those that nobody has
     ruled on, so nothing of this may be written. ``workflow``: what goes to streams and to the log.
     ``made``, ``fits``: see `OutputBudget`; if all do not fit, nothing of this may be written.
+    ``executed``: how many transactions; of the others nothing is here.
     """
 
     txns: PlanTransactions
@@ -61,6 +62,7 @@ class ExecutionOutcome:
     workflow: Outputs = NO_OUTPUTS
     made: int = 0
     fits: int = 0
+    executed: int = 0
 
 
 @dataclass(slots=True)

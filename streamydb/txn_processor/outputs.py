@@ -114,10 +114,41 @@ def outputs_of(outcome: ExecutionOutcome, spreads: int) -> Iterator[OutputRows |
     Changes come before results: a strong read waits until the read model shows all results, so
     their changes should come soon.
     """
-    if not len(outcome.txns):
-        return
-    yield from _changes(outcome, spreads)
-    yield from _results(outcome, spreads)
+    yield from OutputProgress(spreads).rest(outcome)
+
+
+class OutputProgress:
+    """The outputs of an execution that goes on: each of them once, in the order of `outputs_of`
+    within its topic.
+    """
+
+    def __init__(self, spreads: int) -> None:
+        """Nothing was given yet; ``spreads``: how many tasks format."""
+        self._spreads = spreads
+        self._changes = self._results = self._executed = 0
+
+    def part(self, outcome: ExecutionOutcome) -> Iterator[OutputRows]:
+        """Yield the results of the part before, and then the changes of this one.
+
+        Whoever takes the blocks takes the next one when it is done with the last. So the execution
+        should wait for few and large ones, and mostly it waits for the short results alone.
+        """
+        yield from _results(outcome, self._spreads, self._results, self._executed)
+        yield from _changes(outcome, self._spreads, self._changes)
+        self._results, self._executed = self._executed, outcome.executed
+        self._changes = len(outcome.writes)
+
+    def rest(self, outcome: ExecutionOutcome) -> Iterator[OutputRows | OutputRecords]:
+        """Yield all that was not given yet; the execution has ended."""
+        if not len(outcome.txns):
+            return
+        yield from _changes(outcome, self._spreads, self._changes)
+        yield from _results(outcome, self._spreads, self._results, len(outcome.txns))
+        yield from _letters(outcome)
+        yield from workflow_records(outcome.workflow)
+
+
+def _letters(outcome: ExecutionOutcome) -> Iterator[OutputRecords]:
     rejected = (outcome.txns.kind == p.REJECTED).nonzero()[0]
     rows = sorted({*rejected.tolist(), *outcome.internal})
     for start in range(0, len(rows), ROWS_MAX):
@@ -125,11 +156,14 @@ def outputs_of(outcome: ExecutionOutcome, spreads: int) -> Iterator[OutputRows |
         keys = [r.dead_letter_key(letter.source) for letter in letters]
         values = [r.encode_dead_letter(letter) for letter in letters]
         yield OutputRecords(DEAD_LETTERS, Ragged.of(keys), Ragged.of(values))
-    yield from workflow_records(outcome.workflow)
 
 
-def _results(outcome: ExecutionOutcome, spreads: int) -> Iterator[OutputRows]:
-    positions = (outcome.txns.duplicate != WINDOW_DUPLICATE).nonzero()[0]
+def _results(
+    outcome: ExecutionOutcome, spreads: int, first: int, last: int
+) -> Iterator[OutputRows]:
+    """Yield the results of the transactions from ``first`` up to ``last``."""
+    chosen = outcome.txns.duplicate[first:last] != WINDOW_DUPLICATE
+    positions = first + chosen.nonzero()[0]
     sizes = _result_bytes(outcome)
     for spread, rows in enumerate(np.array_split(positions, _tasks(len(positions), spreads))):
         for part in _in_blocks(rows, sizes):
@@ -192,11 +226,11 @@ def _read_bytes(outcome: ExecutionOutcome, copies: int) -> Ints | None:
     return own if texts is None else own + texts
 
 
-def _change_bytes(outcome: ExecutionOutcome) -> Ints | None:
+def _change_bytes(pool: Ragged, writes: npt.NDArray[Any]) -> Ints | None:
     """Return the size of each change record, about; None when all are small."""
     sizes = None
     for tag, ref in (("before_tag", "before_ref"), ("after_tag", "after_ref")):
-        own = _text_bytes(outcome.pool, outcome.writes[tag], outcome.writes[ref])
+        own = _text_bytes(pool, writes[tag], writes[ref])
         if own is not None:
             sizes = own if sizes is None else sizes + own
     return sizes
@@ -275,8 +309,9 @@ def _by_lane(lane: Bytes, writes: npt.NDArray[Any], lanes: int) -> tuple[Ints, I
     return order, starts
 
 
-def _changes(outcome: ExecutionOutcome, spreads: int) -> Iterator[OutputRows]:
-    writes = outcome.writes
+def _changes(outcome: ExecutionOutcome, spreads: int, first: int) -> Iterator[OutputRows]:
+    """Yield the changes of the writes from ``first`` on."""
+    writes = outcome.writes[first:]
     if not len(writes):
         return
     index = _numbers(outcome)
@@ -284,10 +319,10 @@ def _changes(outcome: ExecutionOutcome, spreads: int) -> Iterator[OutputRows]:
     tasks = _tasks(len(writes), spreads)
     if tasks > 1:
         order, starts = _by_lane(_lanes(outcome.slot_keys, tasks), writes, tasks)
-    sizes = _change_bytes(outcome)
+    sizes = _change_bytes(outcome.pool, writes)
     for spread, (start, end) in enumerate(pairwise(starts.tolist())):
         for chosen in _in_blocks(order[start:end], sizes):
-            yield OutputRows(change_rows(outcome, chosen, index), spread)
+            yield OutputRows(change_rows(outcome, first + chosen, index), spread)
 
 
 def _dead_letter(outcome: ExecutionOutcome, i: int) -> r.DeadLetter:

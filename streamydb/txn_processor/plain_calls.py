@@ -27,6 +27,7 @@ from streamydb.procedures.core import Called, Guesser
 from streamydb.procedures.follow_ups import NO_OUTPUTS
 from streamydb.procedures.modules import Module, Modules
 from streamydb.procedures.view import UNDECLARED
+from streamydb.records.expiry import Expiring
 from streamydb.records.names import FLOWS_PREFIX, MODULES_PREFIX, RESERVED, WINDOWS_PREFIX
 from streamydb.records.ranges import Bounds
 from streamydb.records.result import Position
@@ -45,6 +46,7 @@ from streamydb.txn_processor.run import Run
 _PRIVATE: Final = FLOWS_PREFIX.encode(), WINDOWS_PREFIX.encode()
 """Begin keys that no procedure reads."""
 _UNKNOWN: Final[Any] = object()
+_ABSENT: Final = type(None)
 _MOSTLY: Final = 4
 """If a fourth of the transactions are Python's, lists of all columns cost less than looking."""
 
@@ -94,7 +96,7 @@ class _Held(dict[int, bytes | None]):
     def read_all(self) -> None:
         """Read all slots, which costs less than one by one where most are asked for."""
         run, slots = self._run, self._run.values.slots
-        texts = run.pool.tolist() + run.extra
+        texts = run.pool.whole().tolist()
         columns = (slots[name].tolist() for name in ("tag", "number", "ref"))
         for slot_id, (tag, number, ref) in enumerate(zip(*columns, strict=True)):
             if tag == p.INT:
@@ -131,12 +133,14 @@ class PlainCalls:
         self._private: frozenset[int] = frozenset()
         self.held = _Held(run)
         self.versions: dict[int, int] = {}
+        self._noted = 0, 0
         self._writers: list[int] = []
+        self._counts: list[int] = []
         self._written: list[int] = []
         self._afters: list[bytes | None] = []
 
     def executed(
-        self, at: int, made: npt.NDArray[np.int64], total: int, budget: OutputBudget
+        self, at: int, made: npt.NDArray[np.int64], total: int, budget: OutputBudget, until: int
     ) -> tuple[int, int, int]:
         """Execute from transaction ``at`` on, up to the first that is not of this kind.
 
@@ -145,13 +149,16 @@ class PlainCalls:
             made: how many bytes each makes is noted here.
             total: what all before have made.
             budget: how much they may make.
+            until: the first that is not to be executed now, whatever it is. If it is Python's, it
+                is executed here next.
 
         Returns:
             the first that was not executed, what all before it have made, and how many of the
             plan's first records fit, if not all do (else 0).
         """
         route, careful, fits = self._run.program.route, self._careful, 0
-        while not fits and at < len(route) and route[at] == BY_PYTHON and at not in careful:
+        until = min(until, len(route))
+        while not fits and at < until and route[at] == BY_PYTHON and at not in careful:
             size = self.alone(at)
             if size is None:
                 break
@@ -161,6 +168,8 @@ class PlainCalls:
                 fits = budget.fits(total, self._run.txns.seq.item(at))
             at += 1
         self._put_back()
+        if fits or at < until or at == len(route) or route[at] != BY_PYTHON:
+            self.held.clear()  # somebody else may write the slots
         for guesser in self._guessers.values():
             guesser.end()
         return at, total, fits
@@ -181,19 +190,30 @@ class PlainCalls:
         return self._run.txns.id[i]
 
     def _put_back(self) -> None:
-        """Give the kernel what has been written since the last time; forget all slots."""
-        if self._afters:
-            self._run.write_all(self._writers, self._written, self._afters)
-            self._writers, self._written, self._afters = [], [], []
-        self.held.clear()
+        """Give the kernel what has been written since the last time."""
+        if self._writers:
+            self._run.write_all(self._writers, self._counts, self._written, self._afters)
+            self._writers, self._counts, self._written, self._afters = [], [], [], []
         self.versions.clear()
+        self._noted = 0, 0
 
     def slot(self, slot_id: int) -> Value:
         """Return the value and the version that a slot has now."""
+        self._note_versions()
         version = self.versions.get(slot_id)
         if version is None:
             version = self._run.values.slots["version"].item(slot_id)
         return self.held[slot_id], version
+
+    def _note_versions(self) -> None:
+        """Note the versions of what was written since somebody asked; mostly nobody does."""
+        first, at = self._noted
+        for i, count in zip(self._writers[first:], self._counts[first:], strict=True):
+            seq = self._run.txns.seq.item(i)
+            for k in range(at, at + count):
+                self.versions[self._written[k]] = 0 if self._afters[k] is None else seq
+            at += count
+        self._noted = len(self._counts), at
 
     def _execute(self, i: int, *, guessed: bool = True) -> int | None:
         """As `alone`; ``guessed``: by the speculative form of a module, if that pays."""
@@ -242,7 +262,7 @@ class PlainCalls:
         if called.outputs is not NO_OUTPUTS:
             run.workflow.append(called.outputs)
             made += called.outputs.size
-        return made + self._write(i, seq, host.writable, after)
+        return made + self._write(i, host.writable, after)
 
     def _guesser(self, module: Module, name: str) -> Guesser | None:
         """Return what executes the procedure by guesses; None: nothing does, or it does not pay."""
@@ -282,33 +302,31 @@ class PlainCalls:
         names = self._names[procedure] = MODULES_PREFIX + module, name
         return names
 
-    def _write(
-        self, i: int, seq: int, ids: Mapping[str, int], writes: dict[str, bytes | None]
-    ) -> int:
+    def _write(self, i: int, ids: Mapping[str, int], writes: dict[str, bytes | None]) -> int:
         """Write to the slots; return the bytes of all values, before and after."""
-        made, ends, held, versions = 0, [], self.held, self.versions
-        for key, after in writes.items():
-            slot_id = ids[key]
-            before = held[slot_id]
-            if after is None:
-                if before is None:
-                    continue
-                held[slot_id], versions[slot_id] = None, 0
-            else:
-                made += len(after)
-                held[slot_id], versions[slot_id] = after, seq
-                if type(after) is not bytes:
-                    ends.append(slot_id)
-            if before is not None:
-                made += len(before)
-            self._writers.append(i)
-            self._written.append(slot_id)
-            self._afters.append(after)
-        if ends and self._ending is not None:
+        held, afters = self.held, list(writes.values())
+        slots = list(map(ids.__getitem__, writes))
+        befores = list(map(held.__getitem__, slots))
+        kinds = set(map(type, afters))
+        if _ABSENT in kinds:  # what deletes an absent key writes nothing
+            kept = [
+                k for k, after in enumerate(afters) if after is not None or befores[k] is not None
+            ]
+            slots, befores = [slots[k] for k in kept], [befores[k] for k in kept]
+            afters = [afters[k] for k in kept]
+        if not slots:
+            return 0
+        held.update(zip(slots, afters, strict=True))
+        self._writers.append(i)
+        self._counts.append(len(slots))
+        self._written += slots
+        self._afters += afters
+        if self._ending is not None and Expiring in kinds:
             self._put_back()
-            for slot_id in ends:
-                self._ending.send(slot_id)
-        return made
+            for slot_id, after in zip(slots, afters, strict=True):
+                if type(after) is Expiring:
+                    self._ending.send(slot_id)
+        return sum(map(len, filter(None, befores))) + sum(map(len, filter(None, afters)))
 
 
 def _arguments(given: dict[str, Any]) -> tuple[bytes, dict[str, Any] | None]:

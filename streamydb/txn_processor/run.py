@@ -26,11 +26,13 @@ from streamydb.txn_processor.kernel import (
     BY_PYTHON,
     WRITES,
     NewValues,
+    NewWrites,
     Notes,
     Program,
     RangeTable,
     SlotValues,
     execute_steps,
+    write_slots,
 )
 
 _FEW: Final = 16
@@ -43,17 +45,78 @@ DIGITS_MAX: Final = 19
 _NO_SLOTS: Final = np.empty(0, np.uint8)
 
 
+class ValueTexts:
+    """The texts of values: those that were granted, then those that Python makes; it only grows.
+
+    The number of a text is the ``ref`` of a value.
+
+    Attributes:
+        granted: how many there were at first. The kernel knows no others.
+    """
+
+    __slots__ = ("_data", "_new", "_offsets", "_texts", "granted")
+
+    def __init__(self, granted: Ragged) -> None:
+        """Begin with the texts that the shards have sent, which stay what they are."""
+        self.granted = len(granted)
+        self._texts = granted
+        self._new: list[bytes] = []
+        self._data, self._offsets = np.empty(0, np.uint8), np.zeros(1, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._texts) + len(self._new)
+
+    def __getitem__(self, ref: int) -> bytes:
+        at = ref - len(self._texts)
+        return self._texts[ref] if at < 0 else self._new[at]
+
+    def append(self, text: bytes) -> int:
+        """Add a text; return its number."""
+        self._new.append(text)
+        return len(self) - 1
+
+    def extend(self, texts: Ragged) -> None:
+        """Add texts, which get the next numbers."""
+        new, self._new = self._new, []
+        if new:
+            self._add(Ragged.of(new))
+        if len(texts):
+            self._add(texts)
+
+    def whole(self) -> Ragged:
+        """Return all texts that are there now; whatever is added later leaves them as they are."""
+        self.extend(Ragged.empty())
+        return self._texts
+
+    def _add(self, texts: Ragged) -> None:
+        count, size = len(self._texts), self._texts.size
+        end, last = size + texts.size, count + len(texts)
+        if end > len(self._data) or last >= len(self._offsets):
+            self._grow(end, last)
+        start = texts.offsets[0]
+        self._data[size:end] = texts.data[start : texts.offsets[-1]]
+        self._offsets[count + 1 : last + 1] = texts.offsets[1:] + (size - start)
+        self._texts = Ragged(self._data[:end], self._offsets[: last + 1])
+
+    def _grow(self, size: int, count: int) -> None:
+        """Make room for twice as many bytes and texts; memory that nobody writes costs nothing."""
+        before, start = self._texts, self._texts.offsets[0]
+        self._data, self._offsets = np.empty(2 * size, np.uint8), np.empty(2 * count + 1, np.int64)
+        self._data[: before.size] = before.data[start : before.offsets[-1]]
+        self._offsets[: len(before) + 1] = before.offsets - start
+
+
 @dataclass(slots=True)
 class Run:
     """An execution under way: transactions, values, and what has come of them so far.
 
     ``txns``: as they were granted; ``program``: the same for the kernel. ``keys``, ``homes``: key
     and shard of each slot. ``covered``: the slots whose keys somebody may write, and that are in a
-    range that somebody names. ``pool``: texts of values and operands; ``extra``: those that Python
-    has made since. ``timeline``: of the plan, where keys may end, and ``written``: the slots that
-    it may write; ``now``: the commit time of the transaction in hand. By position: ``special``:
-    finished results that are not those of plain commits; ``ruled``: what was ruled on;
-    ``internal``: faults of ours.
+    range that somebody names. ``pool``: texts of values and operands, and those that Python has
+    made. ``timeline``: of the plan, where keys may end, and ``written``: the slots that it may
+    write; ``now``: the commit time of the transaction in hand. By position: ``special``: finished
+    results that are not those of plain commits; ``ruled``: what was ruled on; ``internal``: faults
+    of ours.
     """
 
     txns: PlanTransactions
@@ -63,9 +126,8 @@ class Run:
     keys: Ragged
     homes: npt.NDArray[np.int64]
     covered: npt.NDArray[np.int64]
-    pool: Ragged
+    pool: ValueTexts
     ruled: dict[int, Fault]
-    extra: list[bytes] = field(default_factory=list)
     special: dict[int, bytes] = field(default_factory=dict)
     internal: dict[int, Fault] = field(default_factory=dict)
     unruled: list[Fault] = field(default_factory=list)
@@ -79,32 +141,26 @@ class Run:
         starts = self.program.key_starts
         return self.program.key_slot[starts[i] : starts[i + 1]]
 
-    def text(self, ref: int) -> bytes:
-        """A text of the pool, or one that Python made in this run."""
-        return self.pool[ref] if ref < len(self.pool) else self.extra[ref - len(self.pool)]
-
     def value(self, tag: int, number: int, ref: int) -> bytes | None:
         """The canonical bytes of a tagged value."""
         if tag == p.ABSENT:
             return None
         if tag == p.EXPIRING:
-            return Expiring(self.text(ref), number)
-        return b"%d" % number if tag == p.INT else self.text(ref)
+            return Expiring(self.pool[ref], number)
+        return b"%d" % number if tag == p.INT else self.pool[ref]
 
     def store(self, value: bytes | None) -> tuple[int, int, int]:
         """The tagged form of canonical bytes; keeps a text that is not an integer."""
         if value is None:
             return p.ABSENT, 0, 0
         if isinstance(value, Expiring):
-            self.extra.append(bytes(value))
-            return p.EXPIRING, value.expires_ms, len(self.pool) + len(self.extra) - 1
+            return p.EXPIRING, value.expires_ms, self.pool.append(bytes(value))
         digits = value[1:] if value[:1] == b"-" else value
         if len(digits) <= DIGITS_MAX and digits.isdigit():
             number = int(value)
             if INTEGER_MIN <= number <= INTEGER_MAX:
                 return p.INT, number, 0
-        self.extra.append(value)
-        return p.OPAQUE, 0, len(self.pool) + len(self.extra) - 1
+        return p.OPAQUE, 0, self.pool.append(value)
 
     def write(self, i: int, slot_id: int, after: bytes | None) -> None:
         """Let transaction ``i`` write a slot."""
@@ -117,31 +173,25 @@ class Run:
         slots[slot_id] = (version, number, ref, tag, 1, 0, 0)  # and of program.SLOT
         notes.counts[WRITES] += 1
 
-    def write_all(self, rows: list[int], slot_ids: list[int], afters: list[bytes | None]) -> None:
-        """As `write`, one after the other: the transaction, the slot and the value of each."""
-        if len(rows) <= _FEW:
-            for each in zip(rows, slot_ids, afters, strict=True):
+    def write_all(
+        self, rows: list[int], counts: list[int], slot_ids: list[int], afters: list[bytes | None]
+    ) -> None:
+        """As `write`, one after the other.
+
+        Args:
+            rows: the transactions.
+            counts: how many writes each has.
+            slot_ids: the slot of each write.
+            afters: the value of each write.
+        """
+        txns = np.repeat(np.array(rows), counts)
+        if len(slot_ids) <= _FEW:
+            for each in zip(txns.tolist(), slot_ids, afters, strict=True):
                 self.write(*each)
             return
-        txn, slot, slots = np.array(rows), np.array(slot_ids), self.values.slots
         tags, numbers, refs = self._stored(afters)
-        order = np.argsort(slot, kind="stable")
-        again = np.flatnonzero(np.diff(slot[order]) == 0)
-        first = int(self.notes.counts[WRITES])
-        noted = self.notes.writes[first : first + len(rows)]
-        self.notes.counts[WRITES] += len(rows)
-        noted["txn"], noted["slot"] = txn, slot
-        for name, after in (("tag", tags), ("number", numbers), ("ref", refs)):
-            before = slots[name][slot].astype(after.dtype)
-            before[order[again + 1]] = after[order[again]]  # what an earlier one of these wrote
-            noted[f"before_{name}"], noted[f"after_{name}"] = before, after
-        last = np.delete(order, again)
-        slots["version"][slot[last]] = np.where(
-            tags[last] == p.ABSENT, 0, self.program.seq[txn[last]]
-        )
-        for name, after in (("tag", tags), ("number", numbers), ("ref", refs)):
-            slots[name][slot[last]] = after[last]
-        slots["dirty"][slot[last]] = 1
+        new = NewWrites(txns, np.array(slot_ids), tags, numbers, refs)
+        write_slots(new, self.program.seq, self.values.slots, self.notes)
 
     def _stored(
         self, values: list[bytes | None]
@@ -149,13 +199,14 @@ class Run:
         """As `store`: tags, numbers and refs; shapes (n,)."""
         texts = Ragged.of([value or b"" for value in values])
         tags, numbers = parse_ints(texts.data, texts.offsets)
-        for i, value in enumerate(values):
-            if type(value) is Expiring:
-                tags[i], numbers[i] = p.EXPIRING, value.expires_ms
+        if Expiring in set(map(type, values)):
+            for i, value in enumerate(values):
+                if type(value) is Expiring:
+                    tags[i], numbers[i] = p.EXPIRING, value.expires_ms
         kept = np.flatnonzero(tags >= p.OPAQUE)
         refs = np.zeros(len(values), np.int64)
-        refs[kept] = len(self.pool) + len(self.extra) + np.arange(len(kept))
-        self.extra += [bytes(values[i] or b"") for i in kept.tolist()]
+        refs[kept] = len(self.pool) + np.arange(len(kept))
+        self.pool.extend(texts.take(kept))
         return tags, numbers, refs
 
 
@@ -218,7 +269,7 @@ def prepared(
         keys,
         homes,
         (_NO_SLOTS if granted.covered is None else granted.covered).nonzero()[0],
-        pool,
+        ValueTexts(pool),
         rulings.rows(txns.partition, txns.offset),
         timeline=timeline,
         written=(_NO_SLOTS if granted.written is None else granted.written).nonzero()[0],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -104,6 +105,29 @@ def test_what_comes_later_is_waited_for(settings: Settings, columns: ColumnReade
     for count in (10, 20):
         append(settings, dice, 10)
         wait_for(partial(has, count), "what was appended", 30)
+
+
+def test_records_of_several_topics_have_their_numbers(
+    settings: Settings, columns: ColumnReader
+) -> None:
+    dice, names = random.Random("several topics"), TopicNames(settings.database)
+    append(settings, dice, 50)
+    producer = confluent_kafka.Producer(settings.client_config())
+    for number in range(20):
+        producer.produce(names.results, b"%d" % number, partition=0)
+    assert producer.flush(60) == 0
+    columns.add(names.changes, 4, dict.fromkeys(range(PARTITIONS), 0))
+    found: Counter[int] = Counter()
+
+    def has(**counts: int) -> bool:
+        found.update(columns.take(7, 0.1).records.topics.tolist())
+        return found == Counter({int(name[1:]): count for name, count in counts.items()})
+
+    wait_for(partial(has, _4=50), "the first topic", 30)
+    columns.add(names.results, 9, {0: 5})
+    wait_for(partial(has, _4=50, _9=15), "the second topic, beside it", 30)
+    append(settings, dice, 10)
+    wait_for(partial(has, _4=60, _9=15), "more of the first one", 30)
 
 
 def test_a_position_that_is_not_there_is_a_failure(

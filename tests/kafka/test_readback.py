@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -15,6 +14,7 @@ from streamydb.kafka import TopicNames, create
 from streamydb.pipeline.realtime.confirmations import ResolvedGroups, group_hashes
 from streamydb.pipeline.realtime.life import output_topics
 from streamydb.pipeline.realtime.messages import Executed
+from streamydb.pipeline.realtime.output_tables import Hashes
 from streamydb.pipeline.realtime.readback import OutputReader
 from streamydb.records.names import FOLLOW_UP_MARK
 from streamydb.txn_processor import outputs as o
@@ -32,7 +32,7 @@ class Driver:
         self.reader = OutputReader(connection, output_topics(names), names.transactions, self.see)
         self.reader.start()
 
-    def see(self, hashes: Sequence[int]) -> float:
+    def see(self, hashes: Hashes) -> float:
         with self.confirmed:
             self.groups.see(hashes)
             self.confirmed.notify_all()

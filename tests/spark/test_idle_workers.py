@@ -1,4 +1,4 @@
-"""Spark ends Python workers without a task when it is told to, and none before.
+"""Spark ends Python workers and threads without a task when it is told to, and none before.
 
 Only another release of Spark can change it, so the test is a long one.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -42,3 +43,18 @@ def test_idle_workers_end_when_told_and_others_come(spark: SparkSession) -> None
     heap.end_workers()
     wait_for(lambda: not worker.is_running(), "the end of the idle worker", 30)
     assert worker_of(spark) != worker
+
+
+def pool_threads(spark: SparkSession) -> int:
+    """The threads of the pools that have one for each of the first hundred messages."""
+    jvm: Any = spark._jvm
+    names = [thread.getName() for thread in jvm.java.lang.Thread.getAllStackTraces().keySet()]
+    return sum(name.startswith("block-manager-") for name in names)
+
+
+def test_idle_threads_end_when_told(spark: SparkSession) -> None:
+    for _ in range(3):
+        spark.sparkContext.broadcast(b"value").destroy()
+    wait_for(lambda: pool_threads(spark) > 0, "threads that remove what was broadcast", 30)
+    spark_heap(spark).end_workers()
+    wait_for(lambda: pool_threads(spark) == 0, "the end of the idle threads", 20)

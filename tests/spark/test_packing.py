@@ -64,16 +64,17 @@ def seen(folder: Path) -> Callable[..., Iterator[object]]:
     """Return a function that yields the records, and leaves a file for each."""
 
     def see(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from streamydb.pipeline.realtime.rows import record_columns
+        from streamydb.pipeline.realtime.rows import records_of
 
         for batch in batches:
-            columns = record_columns(batch)
-            n = len(columns[0])
-            for offset in columns[0].to_pylist():
-                (folder / str(offset)).touch()
-            if n:
+            records = records_of(batch)
+            for record in records:
+                (folder / str(record.offset)).touch()
+            if records:
+                rows = [(len(records), *record) for record in records]
+                types = (pa.int32(), pa.int64(), pa.int64(), pa.binary())
                 yield pa.RecordBatch.from_arrays(
-                    [pa.array([n] * n, pa.int32()), *columns],
+                    [pa.array(c, t) for c, t in zip(zip(*rows, strict=True), types, strict=True)],
                     names=["records", "offset", "append_ms", "value"],
                 )
 

@@ -31,16 +31,27 @@ def spark() -> Iterator[SparkSession]:
 
 MUTATIONS = {
     "drops what comes when it is full": (
-        "bytes >= bytesMax)) {\n        wait();",
-        "bytes >= bytesMax)) {\n        return true;",
+        "while (!closed && isFull()) {\n        wait();",
+        "while (!closed && isFull()) {\n        return true;",
     ),
     "loses the last ones when the source has ended": (
         "Object[] taken = records.toArray();",
         "Object[] taken = ended ? new Object[0] : records.toArray();",
     ),
-    "has no bound of bytes": (" || bytes >= bytesMax)", ")"),
-    "has no bound of records": ("(records.size() >= recordsMax || ", "("),
-    "counts a large value as a small one": ("((byte[]) record.get(last)).length)", "0)"),
+    "has no bound of bytes": (" || bytes >= bytesMax", ""),
+    "has no bound of records": ("records.size() >= recordsMax || ", ""),
+    "counts a large value as a small one": (
+        "return RECORD_BYTES + (value == null ? 0 : value.length)",
+        "return RECORD_BYTES",
+    ),
+    "makes no value an empty one": (
+        "value == null ? -1 : value.length",
+        "value == null ? 0 : value.length",
+    ),
+    "gives every record the offset of the first": (
+        "records[i]).getLong(0)",
+        "records[0]).getLong(0)",
+    ),
     "passes over null values": (
         "records.add(record);",
         "if (!record.isNullAt(2)) { records.add(record); }",

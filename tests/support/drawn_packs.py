@@ -123,13 +123,12 @@ def consumer(
             wait_until(given.exists, slow_s, 0.01)
 
     def see(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from streamydb.pipeline.realtime.rows import record_columns
+        from streamydb.pipeline.realtime.rows import records_of
 
         dice = random.Random(seed)
         for number, batch in enumerate(batches):
-            columns = [column.to_pylist() for column in record_columns(batch)]
             rows = []
-            for offset, append_ms, value in zip(*columns, strict=True):
+            for offset, append_ms, value in records_of(batch):
                 size = -1 if value is None else len(value)
                 digest = hashlib.sha256(value or b"").hexdigest()
                 rows.append((number, offset, append_ms, size, digest))

@@ -52,6 +52,19 @@ BROKER_PROPERTIES: dict[str, str] = {
 }
 """Settings that do not depend on where the broker runs."""
 
+_SMALL_PROPERTIES: dict[str, str] = {
+    # The least that Kafka takes.
+    "log.cleaner.dedupe.buffer.size": str(1024 * 1024 + 1),
+    "log.cleaner.io.buffer.size": str(64 * 1024),
+    # Each of these threads keeps a megabyte outside the heap, once for clients and once for the
+    # controller.
+    "num.io.threads": "2",
+    "num.network.threads": "1",
+    "background.threads": "2",
+    "group.coordinator.threads": "1",
+}
+"""Settings of a broker that takes little memory."""
+
 
 _FIRST_HEAP_MB = 64
 """A first heap that is larger is filled before anything is collected, and stays so large."""
@@ -121,12 +134,14 @@ def cluster_id(identity: bytes) -> str:
 
 
 def server_properties(
-    data: Path, port: int, controller_port: int, extra: Mapping[str, str] | None = None
-) -> str:
+    data: Path, port: int, controller_port: int, extra: Mapping[str, str] | None = None, *,
+    heap_mb: int = HEAP_MB_DEFAULT,
+) -> str:  # fmt: skip
     """Return the broker's `server.properties`.
 
     ``port``: where clients connect, on 127.0.0.1. ``controller_port``: where the broker finds its
-    own controller, on 127.0.0.1. ``extra``: properties that win over all others.
+    own controller, on 127.0.0.1. ``extra``: properties that win over all others. ``heap_mb``: as of
+    `jvm_options`.
     """
     here = {
         "log.dirs": str(data),
@@ -134,7 +149,8 @@ def server_properties(
         "advertised.listeners": f"BROKER://127.0.0.1:{port}",
         "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
     }
-    merged = BROKER_PROPERTIES | here | dict(extra or {})
+    little = _SMALL_PROPERTIES if heap_mb <= SMALL_HEAP_MB else {}
+    merged = BROKER_PROPERTIES | little | here | dict(extra or {})
     return "".join(f"{_name(name)}={_escape(value)}\n" for name, value in merged.items())
 
 

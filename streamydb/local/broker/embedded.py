@@ -245,8 +245,9 @@ class EmbeddedBroker:
 
     def _write_configuration(self) -> None:
         text = config.server_properties(
-            self._folder / "data", self._port, free_port(besides=self._port), self.properties
-        )
+            self._folder / "data", self._port, free_port(besides=self._port), self.properties,
+            heap_mb=self._heap_mb,
+        )  # fmt: skip
         properties = self._folder / "server.properties"
         properties.touch()
         properties.chmod(0o600)  # what the caller adds may hold passwords

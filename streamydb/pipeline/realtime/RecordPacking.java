@@ -1,69 +1,125 @@
 package streamydb;
 
 import java.io.Serializable;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.util.ArrayDeque;
 import java.util.Iterator;
 
 import org.apache.spark.TaskContext;
 import org.apache.spark.api.java.function.MapPartitionsFunction;
 import org.apache.spark.sql.Row;
-import org.apache.spark.sql.RowFactory;
 import org.apache.spark.util.TaskCompletionListener;
 
 /**
  * Packs the records of a partition: each row holds the records that have come since the last one.
  *
- * A thread of the task reads ahead. A row is one array of records; an empty one follows when none
- * waits, because the operator before Python hands a row on only when it has the next one.
+ * A thread of the task reads ahead. A row is one text of bytes, which Spark moves as it is: the
+ * number of records, their offsets, their times of appending (8 bytes each), the lengths of their
+ * values (4 bytes each; -1: none), and the values; little-endian. An empty row follows when no
+ * record waits, because the operator before Python hands a row on only when it has the next one.
+ *
+ * Each row costs Spark and Python as much as many records, so they are some time apart, and longer
+ * while each holds many. A record that comes alone does not wait.
  *
  * Janino compiles this text: it knows no lambdas, and no type arguments at calls.
  */
-public final class RecordPacking implements MapPartitionsFunction<Row, Row>, Serializable {
+public final class RecordPacking implements MapPartitionsFunction<Row, byte[]>, Serializable {
   private static final long serialVersionUID = 1L;
   private static final int RECORD_BYTES = 100;
+  private static final int MANY = 10;
+  private static final int COUNT_BYTES = 8;
+  private static final int HEAD_BYTES = 20;
+  private static final byte[] NONE = new byte[0];
   private static final long JOIN_MS = 10000L;
 
   private final int recordsMax;
   private final long bytesMax;
+  private final long apartNs;
 
-  /** recordsMax, bytesMax: of one row; the same again may wait. One record is always taken. */
-  public RecordPacking(int recordsMax, long bytesMax) {
+  /**
+   * recordsMax, bytesMax: of one row; the same again may wait. One record is always taken.
+   * apartNs: so long after a row the next one may come; four times as long after one of many.
+   */
+  public RecordPacking(int recordsMax, long bytesMax, long apartNs) {
     this.recordsMax = recordsMax;
     this.bytesMax = bytesMax;
+    this.apartNs = apartNs;
   }
 
-  public Iterator<Row> call(Iterator<Row> records) {
+  public Iterator<byte[]> call(Iterator<Row> records) {
     TaskContext context = TaskContext.get();
-    Waiting waiting = new Waiting(recordsMax, bytesMax);
+    Waiting waiting = new Waiting(recordsMax, bytesMax, apartNs);
     Reading reading = new Reading(records, waiting, context);
     context.addTaskCompletionListener(new Ending(reading, waiting));
     reading.start();
     return new Packs(waiting);
   }
 
+  static byte[] valueOf(Row record) {
+    return (byte[]) record.get(2);
+  }
+
   static long sizeOf(Row record) {
-    int last = record.length() - 1;
-    return RECORD_BYTES + (record.isNullAt(last) ? 0 : ((byte[]) record.get(last)).length);
+    byte[] value = valueOf(record);
+    return RECORD_BYTES + (value == null ? 0 : value.length);
+  }
+
+  static byte[] packed(Object[] records) {
+    if (records.length == 0) {
+      return NONE;
+    }
+    int bytes = COUNT_BYTES;
+    for (int i = 0; i < records.length; i++) {
+      byte[] value = valueOf((Row) records[i]);
+      bytes += HEAD_BYTES + (value == null ? 0 : value.length);
+    }
+    ByteBuffer pack = ByteBuffer.allocate(bytes).order(ByteOrder.LITTLE_ENDIAN);
+    pack.putLong(records.length);
+    for (int i = 0; i < records.length; i++) {
+      pack.putLong(((Row) records[i]).getLong(0));
+    }
+    for (int i = 0; i < records.length; i++) {
+      pack.putLong(((Row) records[i]).getLong(1));
+    }
+    for (int i = 0; i < records.length; i++) {
+      byte[] value = valueOf((Row) records[i]);
+      pack.putInt(value == null ? -1 : value.length);
+    }
+    for (int i = 0; i < records.length; i++) {
+      byte[] value = valueOf((Row) records[i]);
+      if (value != null) {
+        pack.put(value);
+      }
+    }
+    return pack.array();
   }
 
   /** The records that were read and not handed over; bounded. */
   static final class Waiting {
+    private static final long MS_NS = 1000000L;
     private final int recordsMax;
     private final long bytesMax;
+    private final long fewApartNs;
+    private long apartNs;
+    private long takenNs;
     private final ArrayDeque<Object> records = new ArrayDeque<Object>();
     private long bytes = 0L;
     private boolean ended = false;
     private boolean closed = false;
     private Throwable error = null;
 
-    Waiting(int recordsMax, long bytesMax) {
+    Waiting(int recordsMax, long bytesMax, long apartNs) {
       this.recordsMax = recordsMax;
       this.bytesMax = bytesMax;
+      this.fewApartNs = apartNs;
+      this.apartNs = apartNs;
+      this.takenNs = System.nanoTime() - apartNs;
     }
 
     /** Adds a record when there is room; returns false if nobody takes it any more. */
     synchronized boolean put(Row record) throws InterruptedException {
-      while (!closed && (records.size() >= recordsMax || bytes >= bytesMax)) {
+      while (!closed && isFull()) {
         wait();
       }
       if (closed) {
@@ -71,10 +127,18 @@ public final class RecordPacking implements MapPartitionsFunction<Row, Row>, Ser
       }
       records.add(record);
       bytes += sizeOf(record);
-      if (records.size() == 1) {
+      if (records.size() == 1 || isFull()) {
         notifyAll();
       }
       return true;
+    }
+
+    private boolean isFull() {
+      return records.size() >= recordsMax || bytes >= bytesMax;
+    }
+
+    private long restNs() {
+      return takenNs + apartNs - System.nanoTime();
     }
 
     /** Notes the end; error: why there are no more, or null. */
@@ -99,6 +163,11 @@ public final class RecordPacking implements MapPartitionsFunction<Row, Row>, Ser
       while (records.isEmpty() && !ended) {
         wait();
       }
+      for (long ns = restNs(); ns > 0 && !ended && !isFull(); ns = restNs()) {
+        wait(ns / MS_NS, (int) (ns % MS_NS));
+      }
+      takenNs = System.nanoTime();
+      apartNs = records.size() < MANY ? fewApartNs : 4 * fewApartNs;
       if (records.isEmpty() && error != null) {
         throw error;
       }
@@ -160,8 +229,7 @@ public final class RecordPacking implements MapPartitionsFunction<Row, Row>, Ser
   }
 
   /** The rows. */
-  static final class Packs implements Iterator<Row> {
-    private static final Object[] NONE = new Object[0];
+  static final class Packs implements Iterator<byte[]> {
     private final Waiting waiting;
     private boolean pushed = true;
     private boolean ended = false;
@@ -174,10 +242,10 @@ public final class RecordPacking implements MapPartitionsFunction<Row, Row>, Ser
       return !ended;
     }
 
-    public Row next() {
+    public byte[] next() {
       if (!pushed && waiting.isEmpty()) {
         pushed = true;
-        return row(NONE);
+        return NONE;
       }
       Object[] taken;
       try {
@@ -191,11 +259,7 @@ public final class RecordPacking implements MapPartitionsFunction<Row, Row>, Ser
       }
       pushed = false;
       ended = taken.length == 0;
-      return row(taken);
-    }
-
-    private static Row row(Object[] records) {
-      return RowFactory.create(new Object[] {records});
+      return packed(taken);
     }
   }
 }

@@ -12,33 +12,31 @@ hash of a tombstone is made of that of the change before it.
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from streamydb.frames.hashing import hash_ragged
-from streamydb.frames.table import Ragged
+from streamydb.frames.hashing import hash_span
+from streamydb.frames.jit import brief, leaf
+from streamydb.frames.table import Bytes, Ragged, Texts
 from streamydb.pipeline.realtime.messages import Executed
+from streamydb.pipeline.realtime.output_tables import Hashes, Ints, OutputTables
 from streamydb.records.names import FOLLOW_UP_MARK
 from streamydb.txn_processor.outputs import CHANGES, DIGESTS, FOLLOW_UPS, OutputRecords
 
 __all__ = [
     "ANNOUNCE_S", "Announcements", "Confirmations", "ResolvedGroups", "SeenOutputs",
-    "group_hashes", "output_hashes", "tombstone_hash",
+    "group_hashes", "output_hashes", "tombstone_hashes",
 ]  # fmt: skip
 
-Hashes = npt.NDArray[np.uint64]
-
-_MASK: Final = (1 << 64) - 1
 _KEY_SEED: Final = 0x6B65_79
 _VALUE_SEED: Final = 0x7661_6C
 _TOPIC_FACTOR: Final = 0x9E37_79B9_7F4A_7C15
 _TOMBSTONE_FACTOR: Final = 0xD6E8_FEB8_6659_FD93
-_DELETE: Final = b'{"op":"d"'
+_DELETION: Final = np.frombuffer(b'{"op":"d"', np.uint8)
+_FOLLOW_UP: Final = np.frombuffer(FOLLOW_UP_MARK, np.uint8)
 ANNOUNCE_S: Final = 0.01
 _DELETES_MAX: Final = 8
 _EARLY_MAX: Final = 100_000
@@ -50,10 +48,10 @@ def output_hashes(topic: int, keys: Ragged, values: Ragged) -> Hashes:
 
     ``topic``: as `txn_processor.outputs` numbers them. A tombstone stands behind its change.
     """
-    hashes = _plain_hashes(topic, keys, values)
+    hashes = _hashes_of(topic, keys.texts(), values.texts())
     if topic == CHANGES:
         rows = np.flatnonzero(values.lengths() == 0)
-        hashes[rows] = [tombstone_hash(int(hashes[row]), int(hashes[row - 1])) for row in rows]
+        hashes[rows] = tombstone_hashes(hashes[rows], hashes[rows - 1])
     return hashes
 
 
@@ -70,14 +68,61 @@ def group_hashes(outputs: Iterable[OutputRecords]) -> Hashes:
     return np.concatenate([np.zeros(0, np.uint64), *found])
 
 
-def _plain_hashes(topic: int, keys: Ragged, values: Ragged) -> Hashes:
-    of_topic = np.uint64((topic + 1) * _TOPIC_FACTOR & _MASK)
-    return hash_ragged(keys, _KEY_SEED) * np.uint64(3) ^ hash_ragged(values, _VALUE_SEED) ^ of_topic
+def tombstone_hashes(tombstones: Hashes, changes: Hashes) -> Hashes:
+    """Return the hashes of tombstones, of their own and those of the changes before them."""
+    return tombstones ^ changes * np.uint64(_TOMBSTONE_FACTOR)
 
 
-def tombstone_hash(tombstone: int, change: int) -> int:
-    """Return the hash of a tombstone, of its own hash and that of the change before it."""
-    return (tombstone ^ change * _TOMBSTONE_FACTOR) & _MASK
+@leaf
+def _hash(topic: int, keys: Texts, values: Texts, row: int) -> np.uint64:
+    """The hash of an output; a tombstone has another one in the end."""
+    key = hash_span(keys.data, keys.offsets[row], keys.offsets[row + 1], np.uint64(_KEY_SEED))
+    value = hash_span(
+        values.data, values.offsets[row], values.offsets[row + 1], np.uint64(_VALUE_SEED)
+    )
+    return key * np.uint64(3) ^ value ^ np.uint64(topic + 1) * np.uint64(_TOPIC_FACTOR)
+
+
+@brief
+def _hashes_of(topic: int, keys: Texts, values: Texts) -> Hashes:
+    n = len(keys.offsets) - 1
+    out = np.empty(n, np.uint64)
+    for row in range(n):
+        out[row] = _hash(topic, keys, values, row)
+    return out
+
+
+@leaf
+def _begins(values: Texts, row: int, begin: Bytes) -> bool:
+    """Return whether a value begins with some bytes."""
+    start = values.offsets[row]
+    if values.offsets[row + 1] - start < len(begin):
+        return False
+    for j in range(len(begin)):
+        if values.data[start + j] != begin[j]:
+            return False
+    return True
+
+
+@brief
+def _seen(topics: Ints, keys: Texts, values: Texts) -> tuple[Hashes, Ints]:
+    """The hashes of those records that are outputs; and the row, and the place among the hashes,
+    of each deletion and tombstone; shape (m, 2).
+    """
+    n = len(topics)
+    hashes, deletions = np.empty(n, np.uint64), np.empty((n, 2), np.int64)
+    count, m = 0, 0
+    for row in range(n):
+        if topics[row] == FOLLOW_UPS and not _begins(values, row, _FOLLOW_UP):
+            continue
+        hashes[count] = _hash(topics[row], keys, values, row)
+        if topics[row] == CHANGES and (
+            values.offsets[row] == values.offsets[row + 1] or _begins(values, row, _DELETION)
+        ):
+            deletions[m, 0], deletions[m, 1] = row, count
+            m += 1
+        count += 1
+    return hashes[:count], deletions[:m]
 
 
 class SeenOutputs:
@@ -90,33 +135,39 @@ class SeenOutputs:
     def __init__(self) -> None:
         self._deletes: dict[bytes, list[int]] = {}
 
-    def hashes(self, topic: int, keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]:
-        """Return the hashes of the next outputs of a topic, as `output_hashes` has them.
+    def hashes(self, topics: Ints, keys: Ragged, values: Ragged) -> Hashes:
+        """Return the hashes of the next outputs, as `output_hashes` has them.
 
         Most records of the log are transactions of clients; these are no outputs.
         """
-        if topic == FOLLOW_UPS:
-            rows = [row for row, value in enumerate(values) if value.startswith(FOLLOW_UP_MARK)]
-            keys, values = [keys[row] for row in rows], [values[row] for row in rows]
-        hashes: list[int] = _plain_hashes(topic, Ragged.of(keys), Ragged.of(values)).tolist()
-        if topic != CHANGES:
-            return hashes
-        for row, (key, value) in enumerate(zip(keys, values, strict=True)):
-            if not value:
-                hashes[row] = self._of_tombstone(key, hashes[row])
-            elif value.startswith(_DELETE):
-                self._deletes.setdefault(key, []).append(hashes[row])
+        if not len(topics):
+            return np.zeros(0, np.uint64)
+        hashes, deletions = _seen(topics, keys.texts(), values.texts())
+        places: list[int] = []
+        changes: list[int] = []
+        for row, place in deletions.tolist():
+            key = keys[row]
+            if values.offsets[row] < values.offsets[row + 1]:
+                self._deletes.setdefault(key, []).append(int(hashes[place]))
                 del self._deletes[key][:-_DELETES_MAX]
+            elif (change := self._of_tombstone(key)) is not None:
+                places.append(place)
+                changes.append(change)
+        if places:
+            hashes[places] = tombstone_hashes(hashes[places], np.array(changes, np.uint64))
         return hashes
 
-    def _of_tombstone(self, key: bytes, plain: int) -> int:
+    def _of_tombstone(self, key: bytes) -> int | None:
+        """Take the hash of the change before a tombstone; None if it came before the first record
+        that was read.
+        """
         changes = self._deletes.get(key)
-        if changes is None:  # the change came before the first record that was read
-            return plain
+        if changes is None:
+            return None
         change = changes.pop()
         if not changes:
             del self._deletes[key]
-        return tombstone_hash(plain, change)
+        return change
 
 
 @dataclass(slots=True)
@@ -127,35 +178,6 @@ class _Group:
     left: int
 
 
-class _EarlyOutputs:
-    """Outputs that were seen before the worker has told of them, the newest ones.
-
-    Most are written by others, and the worker never tells of them. So the older half is dropped
-    when there are too many; this gear's own wait here for some milliseconds.
-    """
-
-    def __init__(self) -> None:
-        self._newer: Counter[int] = Counter()
-        self._older: Counter[int] = Counter()
-        self._count = 0
-
-    def add(self, output: int) -> None:
-        self._newer[output] += 1
-        self._count += 1
-        if self._count > _EARLY_MAX // 2:
-            self._older, self._newer, self._count = self._newer, Counter(), 0
-
-    def take(self, output: int) -> bool:
-        """Take one of this hash away; return False if there is none."""
-        for outputs in (self._older, self._newer):
-            if output in outputs:
-                outputs[output] -= 1
-                if not outputs[output]:
-                    del outputs[output]
-                return True
-        return False
-
-
 class Confirmations:
     """Groups that wait for their outputs to be seen, in order.
 
@@ -164,39 +186,38 @@ class Confirmations:
     """
 
     def __init__(self) -> None:
-        self._groups: deque[_Group] = deque()
-        self._waiting: dict[int, deque[_Group]] = {}
-        self._early = _EarlyOutputs()
+        self._groups: dict[int, _Group] = {}
+        self._next = 0
+        self._outputs = OutputTables(_EARLY_MAX)
 
     def __len__(self) -> int:
         return len(self._groups)
 
     def add(self, said: Executed) -> list[Executed]:
         """Note a group; return the groups that are confirmed now."""
-        group = _Group(said, 0)
-        for output in np.frombuffer(said.outputs, np.uint64).tolist():
-            if not self._early.take(output):
-                group.left += 1
-                self._waiting.setdefault(output, deque()).append(group)
-        self._groups.append(group)
+        left = self._outputs.expect(np.frombuffer(said.outputs, np.uint64), self._next)
+        self._groups[self._next] = _Group(said, left)
+        self._next += 1
         return self._confirmed()
 
-    def see(self, outputs: Iterable[int]) -> list[Executed]:
+    def see(self, outputs: Hashes) -> list[Executed]:
         """Note outputs that are in Kafka, by their hashes; return the groups confirmed by them."""
-        for output in outputs:
-            groups = self._waiting.get(output)
-            if groups is None:
-                self._early.add(output)
-                continue
-            groups.popleft().left -= 1
-            if not groups:
-                del self._waiting[output]
+        if not len(outputs):
+            return []
+        first = next(iter(self._groups), self._next)
+        seen = self._outputs.see(outputs, range(first, self._next))
+        for at in np.flatnonzero(seen).tolist():
+            self._groups[first + at].left -= int(seen[at])
         return self._confirmed()
 
     def _confirmed(self) -> list[Executed]:
         found: list[Executed] = []
-        while self._groups and not self._groups[0].left:
-            found.append(self._groups.popleft().said)
+        while self._groups:
+            number, group = next(iter(self._groups.items()))
+            if group.left:
+                break
+            del self._groups[number]
+            found.append(group.said)
         return found
 
 
@@ -215,7 +236,7 @@ class ResolvedGroups:
         """Note a group; return the one whose resolved record is to be appended now, if any."""
         return self._resolved(self._confirmations.add(said))
 
-    def see(self, outputs: Iterable[int]) -> Executed | None:
+    def see(self, outputs: Hashes) -> Executed | None:
         """Note outputs that are in Kafka, by their hashes; return as `add` does."""
         return self._resolved(self._confirmations.see(outputs))
 

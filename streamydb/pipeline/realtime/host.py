@@ -14,9 +14,8 @@ import socket
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import starmap
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -37,7 +36,7 @@ from streamydb.pipeline.realtime.core import (
 from streamydb.pipeline.realtime.files import opened_base
 from streamydb.pipeline.realtime.lead import ENDED
 from streamydb.pipeline.realtime.messages import Began, Channel, Executed, Left, Play
-from streamydb.pipeline.realtime.rows import record_columns
+from streamydb.pipeline.realtime.rows import records_of
 from streamydb.pipeline.realtime.wire import Wire, of_this_worker
 from streamydb.procedures.modules import Modules
 from streamydb.records.rulings import Rulings, UnruledFaults
@@ -51,6 +50,10 @@ _BASE_S_MAX: Final = 20.0
 _BASE_POLL_S: Final = 0.05
 _REBASE_S: Final = 1.0
 _REST_S_MAX: Final = 0.004
+_LONG_REST_S_MAX: Final = 0.012
+_MANY: Final = 50
+"""Records of a group after which the rest is long."""
+
 _GROUP_RECORDS_MAX: Final = 4_000
 _GROUP_BYTES_MAX: Final = 16 << 20
 _REBASE_RECORDS_MIN: Final = 50
@@ -106,6 +109,7 @@ class _Worker:
             self._sources.register(source, select.POLLIN)
         self._rebased_s = time.monotonic()
         self._begun_s = self._ended_s = 0.0
+        self._records = 0
         self._roles = 0
 
     def run(self) -> Iterator[pa.RecordBatch]:
@@ -167,7 +171,7 @@ class _Worker:
             records, end = self._read()
             if records:
                 yield from self._given(shard, shard.take(records))
-                self._ended_s = time.monotonic()
+                self._ended_s, self._records = time.monotonic(), len(records)
             if end is not None:
                 raise NotForThisGear(ENDED, "Spark's batch has ended") from end
             self._rebase(shard)
@@ -181,13 +185,14 @@ class _Worker:
                 batch = next(self._batches)
             except (StopIteration, OSError, ValueError, pa.ArrowException) as error:
                 return records, error
-            records += starmap(TailRecord, zip(*_columns(batch), strict=True))
+            records += records_of(batch)
             size += batch.nbytes
         return records, None
 
     def _rest(self) -> None:
         """Rest after a group, see `rest_s`."""
-        time.sleep(rest_s(self._ended_s - self._begun_s, time.monotonic() - self._ended_s))
+        group_s, since_s = self._ended_s - self._begun_s, time.monotonic() - self._ended_s
+        time.sleep(rest_s(group_s, since_s, self._records))
 
     def _given(self, shard: RealTimeShard, group: Group) -> Iterator[pa.RecordBatch]:
         """Give the outputs of a group to Spark, then tell the driver."""
@@ -224,22 +229,22 @@ class _Worker:
             opened.values.close()
 
 
-def rest_s(group_s: float, since_s: float) -> float:
+def rest_s(group_s: float, since_s: float, records: int) -> float:
     """Return for how many seconds to rest after a group, so that the next one is larger.
 
     A group costs Spark, Kafka and the worker as much as many records do, so many small ones delay
-    each other. So the worker rests as long as the group took, some milliseconds at most. A record
-    that comes alone does not wait.
+    each other. So the worker rests as long as the group took, some milliseconds at most. After a
+    group of many records it rests three times as long: little of what comes waits only for that. A
+    record that comes alone does not wait.
 
     Args:
         group_s: how long the group took.
         since_s: how long ago it ended.
+        records: its records.
     """
-    return max(0.0, min(_REST_S_MAX, group_s) - since_s)
-
-
-def _columns(batch: pa.RecordBatch) -> list[list[Any]]:
-    return [column.to_pylist() for column in record_columns(batch)]
+    if records < _MANY:
+        return max(0.0, min(_REST_S_MAX, group_s) - since_s)
+    return max(0.0, min(_LONG_REST_S_MAX, 3 * group_s) - since_s)
 
 
 def _one_batch(outputs: list[OutputRecords], config: ShardConfig) -> pa.RecordBatch:

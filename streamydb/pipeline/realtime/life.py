@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.realtime.confirmations import Announcements, ResolvedGroups
 from streamydb.pipeline.realtime.host import RealTimeHost
 from streamydb.pipeline.realtime.messages import Began, Channel, Executed, Left, Play
+from streamydb.pipeline.realtime.output_tables import Hashes
 from streamydb.pipeline.realtime.packing import Packing
 from streamydb.pipeline.realtime.query import batch_seconds, start_query
 from streamydb.pipeline.realtime.readback import OutputReader
@@ -299,7 +300,7 @@ class GearLife:
         if was_quiet:
             self._changed.set()
 
-    def _see(self, hashes: Sequence[int]) -> float:
+    def _see(self, hashes: Hashes) -> float:
         """Note outputs that are in Kafka; return in how many seconds to ask again."""
         with self._lock:
             self._announce(self._groups.see(hashes))

@@ -18,6 +18,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 __all__ = ["Packing"]
 
@@ -29,6 +30,9 @@ _SOURCE: Final = "RecordPacking.java"
 PACK_RECORDS_MAX: Final = 2_000
 PACK_BYTES_MAX: Final = 4 << 20
 """Of one row. The same again may wait in the JVM, and one record is always taken."""
+
+_APART_NS: Final = 1_000_000
+"""So long after a row the next one may come."""
 
 
 class Packing:
@@ -46,19 +50,17 @@ class Packing:
         self._lock = threading.Lock()
 
     def rows(self, records: DataFrame) -> DataFrame:
-        """Return records as rows for `mapInArrow`, which `rows.record_columns` reads.
+        """Return records as rows for `mapInArrow`, which `rows.records_of` reads.
 
-        ``records``: the first column is never null; the last one, of bytes, is the value.
+        ``records``: offset BIGINT and append_ms BIGINT, never null, and value BINARY.
         """
         function = self._made()
-        fields = ", ".join(f"'{name}', {name}" for name in records.columns)
-        record = f"named_struct({fields})"
         if function is None:
-            return records.selectExpr(f"inline(array({record}, null))")
+            record = f.struct(*records.columns)  # not a text: see `hosts.BLOCK_SCHEMA`
+            return records.select(f.inline(f.array(record, f.lit(None))))
         jvm: Any = self.session._jvm  # noqa: SLF001 - PySpark cannot call a class of the JVM's
-        shape = records.selectExpr(f"array({record}) AS records")
-        encoder = jvm.org.apache.spark.sql.Encoders.row(shape._jdf.schema())  # noqa: SLF001
-        packed = records._jdf.mapPartitions(function, encoder)  # noqa: SLF001
+        of_bytes = jvm.org.apache.spark.sql.Encoders.BINARY()
+        packed = records._jdf.mapPartitions(function, of_bytes)  # noqa: SLF001
         return DataFrame(packed, records.sparkSession)
 
     def _made(self) -> Any:
@@ -98,7 +100,8 @@ def _function(session: SparkSession) -> Any:
         for name, code in sorted(classes.items()):
             archive.writestr(f"{name.replace('.', '/')}.class", code)
     context._jsc.addJar(str(jar))  # noqa: SLF001
-    arguments = context._gateway.new_array(jvm.java.lang.Object, 2)  # noqa: SLF001
+    arguments = context._gateway.new_array(jvm.java.lang.Object, 3)  # noqa: SLF001
     arguments[0] = PACK_RECORDS_MAX
     arguments[1] = jvm.java.lang.Long.valueOf(PACK_BYTES_MAX)
+    arguments[2] = jvm.java.lang.Long.valueOf(_APART_NS)
     return compiler.getClassLoader().loadClass(_CLASS).getConstructors()[0].newInstance(arguments)

@@ -29,7 +29,8 @@ from streamydb.pipeline.realtime.packing import Packing
 from streamydb.pipeline.realtime.wire import BUFFER_BYTES
 
 __all__ = [
-    "BATCH_SETTING", "batch_seconds", "log_records", "real_time_session", "start_query", "started",
+    "BATCH_SETTING", "batch_seconds", "gear_records", "log_records", "real_time_session",
+    "start_query", "started",
 ]  # fmt: skip
 
 _BATCH_S: Final = 86_400
@@ -80,9 +81,7 @@ def start_query(
         options: how Spark connects to Kafka.
         checkpoint: a new, empty folder.
     """
-    records = log_records(packing.session, host.first, topic, options).select(
-        "offset", f.unix_millis("timestamp").alias("append_ms"), "value"
-    )
+    records = gear_records(log_records(packing.session, host.first, topic, options))
     outputs = packing.rows(records).mapInArrow(host.__call__, RECORD_SCHEMA)
     name = f"streamydb-real-time-{host.config.incarnation}"
     writer, batch_s = outputs.writeStream.queryName(name), batch_seconds(packing.session)
@@ -103,6 +102,11 @@ def log_records(
     for name, value in {**options, **_SOURCE_OPTIONS}.items():
         reader = reader.option(name, value)
     return reader.load()
+
+
+def gear_records(log: DataFrame) -> DataFrame:
+    """Return of each record of the log what the gear needs: what `Packing.rows` takes."""
+    return log.select("offset", f.unix_millis("timestamp").alias("append_ms"), "value")
 
 
 def started(

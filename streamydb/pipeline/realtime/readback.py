@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import Final
 
-from streamydb.kafka.clients import SHARED, reader
-from streamydb.kafka.receiving import add_partition, assign_ends, receive
-from streamydb.pipeline.realtime.confirmations import SeenOutputs
+from streamydb.frames.table import Ragged
+from streamydb.kafka import librdkafka
+from streamydb.kafka.clients import SHARED, Kind, column_reader
+from streamydb.kafka.columns import OneRecord, RecordColumns
+from streamydb.kafka.receiving import TopicEnds
+from streamydb.pipeline.realtime.confirmations import Confirmations, SeenOutputs, group_hashes
+from streamydb.pipeline.realtime.messages import Executed
+from streamydb.pipeline.realtime.output_tables import Hashes
+from streamydb.txn_processor.outputs import CHANGES, OutputRecords
 
-__all__ = ["OutputReader"]
+__all__ = ["OutputReader", "compile_kernels"]
 
 _BATCH: Final = 5_000
 _POLL_S: Final = 0.5
-_REQUEST_S: Final = 10.0
 
 _PAUSE_S: Final = 0.002
 """A group comes in several answers of Kafka; after the first, the thread waits for the others."""
 
-_FETCHING: Final = {
-    "fetch.wait.max.ms": "100",
-    "queued.min.messages": "1",
-    "fetch.queue.backoff.ms": "2",
+_BUSY_RECORDS: Final = 50
+_BUSY_PAUSE_S: Final = 0.008
+"""After so many records: looking up costs as much as hundreds of records do, and a resolved record
+comes every 10 ms at most."""
+
+_FETCHING: Final[Kind] = {
+    **SHARED,
+    "fetch.wait.max.ms": 100,
+    "queued.min.messages": 1,
+    "fetch.queue.backoff.ms": 2,
 }
 """What was not taken yet delays the next request, so a busy log costs one request in 2 ms."""
 
@@ -45,17 +58,21 @@ class OutputReader:
         connection: Mapping[str, str],
         topics: Mapping[str, int],
         log: str,
-        see: Callable[[Sequence[int]], float],
+        see: Callable[[Hashes], float],
     ) -> None:
-        """Find the ends of the topics. Raises KafkaException: Kafka does not answer."""
-        self._numbers = topics
-        self._log = log
+        """Find the ends of the topics.
+        Raises KafkaUnavailableError, KafkaException: Kafka does not answer or refuses.
+        """
+        compile_kernels()
+        self._log = log, topics[log]
         self._log_begin: int | None = None
         self._reads_log = False
         self._see = see
         self._seen = SeenOutputs()
-        self._consumer = reader({**connection, **_FETCHING}, SHARED)
-        assign_ends(self._consumer, topics.keys() - {log}, _REQUEST_S)
+        self._reader = column_reader(connection, _FETCHING)
+        with closing(TopicEnds(connection)) as ends:
+            for topic in topics.keys() - {log}:
+                self._reader.add(topic, topics[topic], ends.look(topic))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="streamydb-readback", daemon=True)
 
@@ -71,21 +88,27 @@ class OutputReader:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(5)
-        self._consumer.close()
+        self._reader.close()
 
     def _run(self) -> None:
-        wait_s = _POLL_S
-        while not self._stop.wait(_PAUSE_S):
+        wait_s, pause_s = _POLL_S, _PAUSE_S
+        while not self._stop.is_set():
+            time.sleep(pause_s)
             if self._log_begin is not None and not self._reads_log:
-                add_partition(self._consumer, self._log, 0, self._log_begin)
+                self._reader.add(*self._log, {0: self._log_begin})
                 self._reads_log = True
-            outputs: dict[int, tuple[list[bytes], list[bytes]]] = {}
-            for record in receive(self._consumer, _BATCH, wait_s).records:
-                number = self._numbers[record.topic() or ""]
-                keys, values = outputs.setdefault(number, ([], []))
-                keys.append(record.key() or b"")
-                values.append(record.value() or b"")
-            hashes: list[int] = []
-            for number, (keys, values) in outputs.items():
-                hashes += self._seen.hashes(number, keys, values)
+            records = self._reader.take(_BATCH, wait_s).records
+            hashes = self._seen.hashes(records.topics, records.keys, records.values)
             wait_s = min(_POLL_S, self._see(hashes))
+            pause_s = _PAUSE_S if len(hashes) < _BUSY_RECORDS else _BUSY_PAUSE_S
+
+
+def compile_kernels() -> None:
+    """Compile what a group's outputs pass, or load it: no group waits for that then."""
+    librdkafka.compile_kernels()
+    texts = Ragged.of([b"x"])
+    told = group_hashes([OutputRecords(CHANGES, texts, texts)]).tobytes()
+    read = RecordColumns.of([OneRecord(0, 0, b"x", b"x")])
+    confirmations = Confirmations()
+    confirmations.add(Executed(1, 1, 0, told))
+    confirmations.see(SeenOutputs().hashes(read.topics + CHANGES, read.keys, read.values))

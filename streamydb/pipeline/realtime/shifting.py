@@ -117,14 +117,14 @@ class Shifting:
         return rate is not None and rate > CALM_RATE_MAX
 
     def _rate(self, over_ms: int) -> float | None:
-        """Return how many records a second have come lately; None if that was looked at for less
-        than ``over_ms``.
+        """Return how many records a second have come in the last ``over_ms`` or a little more; None
+        if that was not looked at for so long.
         """
-        samples = self._samples
-        if len(samples) < 2 or samples[-1].now_ms - samples[0].now_ms < over_ms:
-            return None
-        first, last = samples[0], samples[-1]
-        return 1_000 * (last.end - first.end) / (last.now_ms - first.now_ms)
+        for first in reversed(self._samples):
+            last = self._samples[-1]
+            if last.now_ms - first.now_ms >= over_ms:
+                return 1_000 * (last.end - first.end) / (last.now_ms - first.now_ms)
+        return None
 
     def wants_up(self, now_ms: int) -> bool:
         """Return True if the real-time gear is to lead."""

@@ -21,7 +21,7 @@ from pyspark import worker
 
 from streamydb.errors import ConfigurationError
 
-__all__ = ["BUFFER_BYTES", "PIPELINED", "Wire", "main", "of_this_worker"]
+__all__ = ["BUFFER_BYTES", "PIPELINED", "Wire", "main", "of_this_worker", "send_written"]
 
 BUFFER_BYTES: Final = "64"
 """Of Spark's writer to the worker, which waits until its buffer is full. No other query of ours has
@@ -106,6 +106,7 @@ def main(infile: BinaryIO, outfile: BinaryIO) -> None:
     if _closed(infile.fileno()):
         sys.exit(_NOT_NEEDED)
     if os.environ.get(_SIZE) != BUFFER_BYTES:
+        _outputs[:] = [outfile]
         _main(infile, outfile)
         return
     os.environ.pop(PIPELINED, None)
@@ -125,6 +126,19 @@ def _closed(fd: int) -> bool:
             return not same.recv(1, socket.MSG_PEEK)
         except ConnectionError:
             return True
+
+
+_outputs: list[BinaryIO] = []
+
+
+def send_written() -> None:
+    """Send to Spark what this worker has written so far, if our daemon has forked it.
+
+    PySpark leaves the last kilobytes of a batch in a buffer until more is written, and Spark waits
+    for them.
+    """
+    for output in _outputs:
+        output.flush()
 
 
 def of_this_worker() -> Wire:

@@ -91,16 +91,24 @@ def test_messages_are_copied_and_freed_once(seed: int) -> None:
 
     drawn_ones = drawn(dice)
     codes = [dice.choice([0, 0, 0, PARTITION_EOF, _TIMED_OUT, 3]) for _ in drawn_ones]
+    numbers = {dice.randrange(1, 1 << 47): dice.randrange(9) for _ in range(dice.randint(0, 4))}
+    topics = np.array([*numbers.items()], np.int64).reshape(-1, 2)
+    topic_of = [dice.choice([*numbers, 0]) for _ in drawn_ones]
     messages = [
-        Message(code, None, partition, *place(value), *place(key), offset, None)
-        for code, (partition, offset, key, value) in zip(codes, drawn_ones, strict=True)
+        Message(code, topic, partition, *place(value), *place(key), offset, None)
+        for code, topic, (partition, offset, key, value) in zip(
+            codes, topic_of, drawn_ones, strict=True
+        )
     ]
     addresses = np.array([ctypes.addressof(each) for each in messages], np.int64)
     function = ctypes.cast(let_go, ctypes.c_void_p).value or 0
-    records, failures = librdkafka._taken(*librdkafka._gathered(addresses, function))
+    records, failures = librdkafka._taken(*librdkafka._gathered(addresses, function, topics))
     check_spare(records)
     both = list(zip(codes, drawn_ones, strict=True))
     assert told(records) == [each for code, each in both if code == 0]
+    assert records.topics.tolist() == [
+        numbers.get(topic, 0) for code, topic in zip(codes, topic_of, strict=True) if code == 0
+    ]
     assert [(f.error.code(), f.partition, f.offset) for f in failures] == [
         (code, partition, offset) for code, (partition, offset, _, _) in both if code != 0
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from streamydb.key_processor.withdrawals import Withdrawals
 from streamydb.limits import PLAN_RECORDS_MAX
 from streamydb.planner.core import Pace
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.core import execute_grants
+from streamydb.txn_processor.core import execute_in_parts
 from streamydb.txn_processor.outcome import ExecutionOutcome as Executed
 from streamydb.txn_processor.outcome import OutputBudget
 
@@ -46,18 +47,18 @@ class Watched:
         self.withdrawn = 0
         stands = Withdrawals.stands
 
-        def executed(*args: Any, **named: Any) -> Executed:
-            found = execute_grants(*args, **named)
-            self.made.append(found.made)
-            self.plans.append(len(found.txns))
-            return found
+        def executed(*args: Any, **named: Any) -> Iterator[Executed]:
+            for found in execute_in_parts(*args, **named):
+                self.made.append(found.made)
+                self.plans.append(len(found.txns))
+                yield found
 
         def standing(withdrawals: Withdrawals, plan: Any) -> bool:
             found = stands(withdrawals, plan)
             self.withdrawn += not found
             return found
 
-        monkeypatch.setattr("streamydb.txn_processor.core.execute_grants", executed)
+        monkeypatch.setattr("streamydb.txn_processor.core.execute_in_parts", executed)
         monkeypatch.setattr(Withdrawals, "stands", standing)
 
 

@@ -97,6 +97,17 @@ def test_a_broker_gives_its_heap_back_and_a_small_one_is_small_in_all() -> None:
     assert not any("Tier4" in option for option in small)
 
 
+def test_a_small_broker_has_few_threads_and_what_is_given_wins() -> None:
+    def threads(heap_mb: int, **given: str) -> str:
+        extra = {name.replace("_", "."): value for name, value in given.items()}
+        text = server_properties(Path("data"), 1, 2, extra, heap_mb=heap_mb)
+        return parse_properties(text)["num.io.threads"]
+
+    assert threads(SMALL_HEAP_MB) == "2"
+    assert threads(SMALL_HEAP_MB + 1) == "4"
+    assert threads(SMALL_HEAP_MB, num_io_threads="7") == "7"
+
+
 def test_a_free_port_is_free_and_below_the_range_of_outgoing_connections() -> None:
     port = free_port()
     assert port < 32768

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import threading
 from collections import Counter
@@ -25,13 +26,14 @@ from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
 from streamydb.parser.core import parse_transactions
 from streamydb.pipeline import arrow_batches, hosts, spool
-from streamydb.pipeline.arrow_batches import tokens
+from streamydb.pipeline.arrow_batches import block_rows, tokens
 from streamydb.pipeline.hosts import StageSettings
+from streamydb.pipeline.realtime import wire
 from streamydb.pipeline.spool import BlockExchange, Spool, SpoolError
 from streamydb.planner import conflicts
 from streamydb.records.rulings import Fault, UnruledFaults
 from streamydb.txn_processor import core, outputs
-from streamydb.txn_processor.core import execute_grants
+from streamydb.txn_processor.core import execute_in_parts
 from streamydb.txn_processor.outcome import ExecutionOutcome
 from tests.support.opened import opened
 
@@ -170,8 +172,7 @@ def test_one_task_may_execute_all_partitions(count: int) -> None:
     records = rows(explode(iter(together)))
     assert records == rows(explode(iter(apart)))
     assert sum(topic == "bank.results" for topic, *_ in records.elements()) == count
-    names = [field.split()[0] for field in hosts.OUTPUT_SCHEMA.split(", ")]
-    assert all(batch.schema.names == names for batch in together)
+    assert all(batch.schema.names == hosts.OUTPUT_SCHEMA.names for batch in together)
     assert sum(pc.sum(batch.column("cpu_us")).as_py() for batch in together) > 0
 
 
@@ -251,12 +252,38 @@ def test_one_task_finds_the_faults_of_all_partitions(monkeypatch: pytest.MonkeyP
     """So one start of the query is enough to rule on them."""
     parts, offsets = granted(40), iter((1, 2))
 
-    def failing(*args: Any, **options: Any) -> ExecutionOutcome:
-        outcome = execute_grants(*args, **options)
-        outcome.unruled.append(Fault(0, next(offsets), "KeyError"))
-        return outcome
+    def failing(*args: Any, **options: Any) -> Iterator[ExecutionOutcome]:
+        for outcome in execute_in_parts(*args, **options):
+            outcome.unruled.append(Fault(0, next(offsets), "KeyError"))
+            yield outcome
 
-    monkeypatch.setattr(core, "execute_grants", failing)
+    monkeypatch.setattr(core, "execute_in_parts", failing)
     with pytest.raises(UnruledFaults) as stopped:
         list(hosts.Executor(StageSettings(CONFIG, 2))(chain.from_iterable(parts)))
     assert [fault.offset for fault in stopped.value.faults] == [1, 2]
+
+
+def test_each_batch_is_sent_before_more_is_executed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark would leave the end of one in its buffer until it writes the next."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    with os.fdopen(read_end, "rb", 0) as spark, os.fdopen(write_end, "wb") as output:
+        monkeypatch.setattr(wire, "_outputs", [output])
+        config = ShardConfig("bank", "inc", 1, 1, 100)
+        batches = hosts.Executor(StageSettings(config, 1))(one_shard(config))
+        for number, _ in enumerate(batches):
+            if number:
+                assert spark.read(100) == b"%d" % (number - 1)
+            output.write(b"%d" % number)
+    assert number > 1
+
+
+def one_shard(config: ShardConfig) -> list[pa.RecordBatch]:
+    """The grants of a plan of a database with one shard."""
+    raws = [b'{"id":"a","updates":[{"op":"add","key":"k","by":1}]}']
+    columns = np.zeros(1, np.int32), np.arange(1), np.arange(1)
+    state = MemoryBlobs(), MemoryValues(), MemoryIdTables()
+    shard = KeyTransactionProcessor(config, 0, *state, Life("one"))
+    blocks = [routed.block for routed in parse_transactions(*columns, raws, 1)]
+    granted = [each.message.block() for each in shard.step(TO_SHARD.each(blocks))]
+    return [block_rows([(0, 0, block) for block in granted], 1)]

@@ -17,6 +17,7 @@ from streamydb.parser.core import parse_feedback
 from streamydb.pipeline import __main__ as command
 from streamydb.pipeline.__main__ import main, parse
 from streamydb.pipeline.config import SMALL_JAVA, SMALL_MAX_OFFSETS, SMALL_SPARK
+from streamydb.pipeline.query import sink_options
 from streamydb.pipeline.record import recorded_config, require_same_log
 from streamydb.pipeline.session import DRIVER_OPTIONS, SparkLaunch, _what
 from streamydb.settings import Settings
@@ -84,6 +85,8 @@ def test_a_small_pipeline_has_small_sizes_and_what_is_given_wins() -> None:
     assert (small.small, usual.small, usual.spark_conf) == (True, False, {})
     assert small.spark_conf == SMALL_SPARK
     assert small.settings.max_offsets_per_trigger == SMALL_MAX_OFFSETS
+    buffers = [int(sink_options(each)["kafka.buffer.memory"]) for each in (small, usual)]
+    assert buffers == [4 << 20, 16 << 20]
     heap = "spark.driver.memory"
     own = parse([*given, "--max-offsets", "7", "--conf", f"{heap}=1g"])
     assert own.settings.max_offsets_per_trigger == 7

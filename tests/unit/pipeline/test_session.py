@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyspark
 import pytest
 
 from streamydb.pipeline import session
@@ -89,6 +90,26 @@ def test_only_what_a_session_will_use_is_started_early(
             assert home == Path("/SPARK_HOME")
             assert settings["spark.app.name"] == "bank"
             assert extra.items() <= settings.items()
+
+
+@pytest.mark.parametrize(
+    ("master", "home"),
+    [("local[2]", "little"), ("k8s://host", "whole"), ("spark://host:7077", "whole")],
+)
+def test_spark_has_all_of_its_jars_where_it_does_not_run_on_one_machine(
+    master: str, home: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    homes: list[Path] = []
+    monkeypatch.setattr(session, "resolve", lambda _: [])
+    monkeypatch.setattr(session, "java_options", lambda *_: [])
+    monkeypatch.setattr(session, "EarlyDaemon", lambda _: None)
+    monkeypatch.setattr(session, "EarlyJvm", lambda folder, _: homes.append(folder))
+    monkeypatch.setattr(session, "sweep", lambda: None)
+    monkeypatch.setattr(session, "spark_home", lambda _: Path("little"))
+    monkeypatch.setenv("SPARK_HOME", "")
+    monkeypatch.delenv("SPARK_HOME")
+    session.start_processes("bank", master, {"spark.local.dir": "/mine"})
+    assert homes == [{"whole": Path(pyspark.__file__).parent, "little": Path("little")}[home]]
 
 
 @pytest.mark.parametrize("given", [None, "7"])

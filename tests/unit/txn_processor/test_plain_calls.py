@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 from unittest import mock
@@ -21,8 +22,10 @@ from streamydb.parser.core import parse_feedback, parse_transactions
 from streamydb.procedures.core import Called, Guesser
 from streamydb.procedures.modules import MemoryModules, Modules, compile_module
 from streamydb.records.rulings import NO_RULINGS
+from streamydb.txn_processor import core
 from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import TransactionProcessor
+from streamydb.txn_processor.outcome import ExecutionOutcome
 from streamydb.txn_processor.plain_calls import PlainCalls
 from tests.support.seeds import seeds
 
@@ -109,6 +112,36 @@ def test_what_is_written_is_what_the_careful_path_writes(seed: int) -> None:
     assert logged(seed, noted) == logged(seed, lambda _self, _i: None)
     assert sum(taken) > len(taken) // 5
     assert not all(taken)
+
+
+def test_outputs_are_the_same_if_they_are_given_in_parts() -> None:
+    """Each topic has the same records in the same order."""
+    given: list[int] = []
+
+    def part(self: o.OutputProgress, outcome: ExecutionOutcome) -> Iterator[o.OutputRows]:
+        given.append(outcome.executed)
+        yield from PART(self, outcome)
+
+    for seed in range(seeds(30, 12)):
+        whole = logged(seed, PlainCalls.alone)
+        with (
+            mock.patch.object(core, "_PART_CALLS", random.Random(seed).randint(1, 3)),
+            mock.patch.object(o.OutputProgress, "part", part),
+        ):
+            parts = logged(seed, PlainCalls.alone)
+        assert by_topic(parts) == by_topic(whole)
+    assert len(given) > 30
+
+
+PART = o.OutputProgress.part
+
+
+def by_topic(found: list[tuple[int, bytes, bytes]]) -> dict[int, list[tuple[bytes, bytes]]]:
+    """The records of each topic, in order."""
+    topics: dict[int, list[tuple[bytes, bytes]]] = {}
+    for topic, key, value in found:
+        topics.setdefault(topic, []).append((key, value))
+    return topics
 
 
 def logged(seed: int, alone: Any) -> list[tuple[int, bytes, bytes]]:

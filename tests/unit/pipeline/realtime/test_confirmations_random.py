@@ -6,7 +6,7 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -22,8 +22,18 @@ from streamydb.pipeline.realtime.confirmations import (
     output_hashes,
 )
 from streamydb.pipeline.realtime.messages import Executed
+from streamydb.pipeline.realtime.output_tables import Hashes, OutputTables
 from streamydb.records.names import FOLLOW_UP_MARK
 from streamydb.txn_processor.outputs import CHANGES, FOLLOW_UPS
+
+
+def _hashes(*outputs: int) -> Hashes:
+    return np.array(outputs, np.uint64)
+
+
+def _seen(seen: SeenOutputs, topic: int, keys: Sequence[bytes], values: Sequence[bytes]) -> Hashes:
+    topics = np.full(len(keys), topic)
+    return seen.hashes(topics, Ragged.of(keys), Ragged.of(values))
 
 
 def _group(seq: int, outputs: list[int], resolved: bytes | None = b"all") -> Executed:
@@ -55,7 +65,7 @@ def test_a_group_is_confirmed_when_all_before_it_and_of_it_were_seen(seed: int) 
             confirmed += counted.add(_group(number, groups[number]))
         else:
             come.append(output)
-            confirmed += counted.see([output])
+            confirmed += counted.see(_hashes(output))
         assert [group.seq for group in confirmed] == _expected(groups[: len(told)], come)
     assert len(counted) == 0
 
@@ -81,7 +91,7 @@ def test_what_is_announced_is_the_newest_confirmed_group_that_resolves(seed: int
             due = rule.add(_group(number, groups[number], value))
         else:
             come.append(output)
-            due = rule.see([output])
+            due = rule.see(_hashes(output))
         confirmed = _expected(groups[:told], come)
         newest = [number for number in confirmed if resolves[number]][-1:]
         assert ([] if due is None else [due.seq]) == ([] if newest == before else newest)
@@ -119,12 +129,67 @@ def test_whatever_others_write_all_groups_are_confirmed(
         early = [output for output in outputs if dice.random() < 0.5]
         between = dice.randint(0, kept // 2 - len(early))
         for output in (*early, *(next(others) for _ in range(between))):
-            confirmed += [group.seq for group in counted.see([output])]
+            confirmed += [group.seq for group in counted.see(_hashes(output))]
         confirmed += [group.seq for group in counted.add(_group(seq, outputs))]
         confirmed += [
-            group.seq for group in counted.see(each for each in outputs if each not in early)
+            group.seq
+            for group in counted.see(_hashes(*(each for each in outputs if each not in early)))
         ]
     assert confirmed == list(range(100))
+
+
+@pytest.mark.randomized
+@pytest.mark.parametrize("seed", range(20))
+def test_tables_count_as_queues_do_however_full_they_are(seed: int) -> None:
+    """Outputs count for the oldest group that waits for them; the early ones are forgotten by
+    generations.
+    """
+    dice, early_max = random.Random(seed), 2 * random.Random(seed).choice([3, 40, 3_000])
+    tables, queues = OutputTables(early_max), _Queues(early_max // 2)
+    kinds = dice.choice([5, 500, 1 << 60])
+    expected: list[int] = []
+    for group in range(120):
+        outputs = [dice.randrange(kinds) for _ in range(dice.choice([0, 3, 200]))]
+        assert tables.expect(_hashes(*outputs), group) == queues.expect(outputs, group)
+        expected += outputs
+        dice.shuffle(expected)
+        seen = [expected.pop() for _ in range(dice.randint(0, len(expected)))]
+        seen += [dice.randrange(kinds) for _ in range(dice.choice([0, 0, 90]))]
+        counts = tables.see(_hashes(*seen), range(group + 1)).tolist()
+        assert counts == queues.see(seen, group + 1)
+
+
+class _Queues:
+    """Queues of the groups that wait for each output, and counts of early outputs."""
+
+    def __init__(self, generation_max: int) -> None:
+        self.queues: dict[int, list[int]] = {}
+        self.early = [Counter[int](), Counter[int]()]  # the older, the newer
+        self.added, self.generation_max = 0, generation_max
+
+    def expect(self, outputs: list[int], group: int) -> int:
+        return sum(self.waits(output, group) for output in outputs)
+
+    def waits(self, output: int, group: int) -> bool:
+        for early in self.early:
+            if early[output]:
+                early[output] -= 1
+                return False
+        self.queues.setdefault(output, []).append(group)
+        return True
+
+    def see(self, outputs: list[int], groups: int) -> list[int]:
+        counts = Counter(group for output in outputs for group in self.counted(output))
+        return [counts[group] for group in range(groups)]
+
+    def counted(self, output: int) -> list[int]:
+        if self.queues.get(output):
+            return [self.queues[output].pop(0)]
+        self.early[1][output] += 1
+        self.added += 1
+        if self.added > self.generation_max:
+            self.early, self.added = [self.early[1], Counter()], 0
+        return []
 
 
 def test_transactions_of_clients_are_no_outputs_though_they_are_in_the_log() -> None:
@@ -133,8 +198,8 @@ def test_transactions_of_clients_are_no_outputs_though_they_are_in_the_log() -> 
     values = [b'{"id":"a","ops":[]}', flow, b"", b"{", b'{"epoch":1}']
     keys = [b"a", b"$flow/7/1", b"", b"", b""]
     expected = output_hashes(FOLLOW_UPS, Ragged.of([keys[1]]), Ragged.of([flow])).tolist()
-    assert seen.hashes(FOLLOW_UPS, keys, values) == expected
-    assert seen.hashes(FOLLOW_UPS, [b"a"], [values[0]]) == []
+    assert _seen(seen, FOLLOW_UPS, keys, values).tolist() == expected
+    assert _seen(seen, FOLLOW_UPS, [b"a"], [values[0]]).tolist() == []
 
 
 def test_an_output_has_one_hash_in_each_process_and_another_in_each_topic() -> None:
@@ -152,11 +217,11 @@ def _confirmed_without_its_tombstone() -> bool:
     """Return True if a second delete of a key counts as written before its tombstone has come."""
     seen, counted = SeenOutputs(), Confirmations()
     keys, values = (Ragged.of(list(column)) for column in zip(*_delete(2), strict=True))
-    counted.see(seen.hashes(CHANGES, *zip(*_delete(1), strict=True)))  # by the other gear
+    counted.see(_seen(seen, CHANGES, *zip(*_delete(1), strict=True)))  # by the other gear
     counted.add(_group(2, output_hashes(CHANGES, keys, values).tolist()))
     change, tombstone = _delete(2)
-    early = counted.see(seen.hashes(CHANGES, [change[0]], [change[1]]))
-    late = counted.see(seen.hashes(CHANGES, [tombstone[0]], [tombstone[1]]))
+    early = counted.see(_seen(seen, CHANGES, [change[0]], [change[1]]))
+    late = counted.see(_seen(seen, CHANGES, [tombstone[0]], [tombstone[1]]))
     assert [group.seq for group in early + late] == [2]
     return bool(early)
 
@@ -165,7 +230,7 @@ def test_a_tombstone_of_an_older_delete_does_not_count_for_a_newer_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert not _confirmed_without_its_tombstone()
-    monkeypatch.setattr(confirmations, "tombstone_hash", lambda plain, _change: plain)
+    monkeypatch.setattr(confirmations, "tombstone_hashes", lambda plain, _change: plain)
     assert _confirmed_without_its_tombstone(), "by the bytes alone it does"
 
 
@@ -188,7 +253,7 @@ def test_a_tombstone_counts_for_the_change_before_it(seed: int) -> None:
     come: Counter[int] = Counter()
     for piece in _cut(dice, _between(dice, rows + rows[first:])):
         keys_of, values_of = zip(*piece, strict=True)
-        come.update(seen.hashes(CHANGES, keys_of, values_of))
+        come.update(_seen(seen, CHANGES, keys_of, values_of).tolist())
     assert {each: come[each] for each in told} == Counter(told + told[first:])
 
 

@@ -71,7 +71,7 @@ class World:
             if isinstance(event, Executed):
                 self.life._add(event)
             else:
-                self.life._see([event])
+                self.life._see(np.array([event], np.uint64))
 
 
 def _packed(outputs: list[int]) -> bytes:

@@ -25,6 +25,7 @@ from streamydb.procedures.modules import NO_MODULES
 from streamydb.records.rulings import NO_RULINGS
 from streamydb.txn_processor import outputs as o
 from tests.support.micro_batches import CONFIG, MicroBatches, put
+from tests.support.packs import pack_rows
 from tests.support.wires import ends, stream_of
 
 GEAR = msgspec.structs.replace(CONFIG, incarnation="gear")
@@ -43,12 +44,9 @@ def _rows(records: list[TailRecord]) -> pa.RecordBatch:
 
 
 def _packs(records: list[TailRecord], dice: random.Random) -> Iterator[pa.RecordBatch]:
-    """Batches as Spark gives them when it packs: an array a batch, empty ones between them."""
-    fields = [("offset", pa.int64()), ("append_ms", pa.int64()), ("value", pa.binary())]
+    """Batches as Spark gives them when it packs: a row a batch, empty ones between them."""
     for pack in (records, []) if dice.random() < 0.5 else (records,):
-        rows = [[record._asdict() for record in pack]]
-        array = pa.array(rows, pa.list_(pa.struct(fields)))
-        yield pa.RecordBatch.from_arrays([array], names=["records"])
+        yield pack_rows([pack])
 
 
 class Driver:
@@ -180,7 +178,7 @@ def test_it_gives_what_the_core_gives_however_records_come(
         confirmed += confirmations.add(said)
     for topic, key, value in written:
         hashes = output_hashes(topic, Ragged.of([key or b""]), Ragged.of([value or b""]))
-        confirmed += confirmations.see(hashes.tolist())
+        confirmed += confirmations.see(hashes)
     assert len(confirmations) == 0, "every output that was told of was given"
     assert confirmed[-1].position == records[-1].offset + 1
     LmdbValues.close(micro.folder)

@@ -62,6 +62,18 @@ def test_a_start_does_not_wait_for_calm_but_for_a_backlog_that_is_not_large() ->
     assert not shifting.is_calm()
 
 
+def test_a_log_is_fast_by_its_last_half_second() -> None:
+    shifting = Shifting()
+    now_ms = _run(shifting, 0, 3, 0)
+    for step, end in enumerate((0.2, 0.4, 0.6, 0.8, 1.0), 1):
+        assert not shifting.is_fast()
+        shifting.note(LogSample(now_ms + 100 * step, int(end * CALM_RATE_MAX * 0.6), 0))
+    assert shifting.is_fast()
+    for step in range(6, 9):
+        shifting.note(LogSample(now_ms + 100 * step, int(CALM_RATE_MAX * 0.6), 0))
+    assert not shifting.is_fast()
+
+
 def test_a_fast_log_is_not() -> None:
     shifting = Shifting()
     now_ms = _run(shifting, 0, 5, 2 * CALM_RATE_MAX)
