@@ -209,23 +209,6 @@ class TransactionProcessor:
             yield o.ShardMessage(feedback)
 
 
-def execute_grants(
-    parts: Sequence[tuple[int, GrantedTransactions, SlotRows]],
-    modules: Modules = NO_MODULES,
-    rulings: Rulings = NO_RULINGS,
-    *,
-    over: bool = False,
-    budget: OutputBudget = _ANY_BYTES,
-    ranges: RangeParts = NO_PARTS,
-    timeline: Timeline | None = None,
-) -> ExecutionOutcome:
-    """As `execute_in_parts`, all at once."""
-    (outcome,) = execute_in_parts(
-        parts, modules, rulings, over=over, budget=budget, ranges=ranges, timeline=timeline
-    )
-    return outcome
-
-
 def execute_in_parts(
     parts: Sequence[tuple[int, GrantedTransactions, SlotRows]],
     modules: Modules = NO_MODULES,

@@ -20,12 +20,18 @@ from streamydb.limits import INTEGER_MAX, INTEGER_MIN
 from streamydb.parser.compile import compile_records
 from streamydb.txn_processor import kernel, run
 from streamydb.txn_processor import outputs as o
-from streamydb.txn_processor.core import execute_grants
+from streamydb.txn_processor.core import execute_in_parts
 from streamydb.txn_processor.feedback import feedback_chunks
 from streamydb.txn_processor.outcome import ExecutionOutcome
 
 Grants = list[tuple[int, GrantedTransactions, SlotRows]]
 FIRST, VERSION = 7, 3
+
+
+def execute_grants(grants: Grants) -> ExecutionOutcome:
+    """The outcome of all transactions, executed at once."""
+    (outcome,) = execute_in_parts(grants)
+    return outcome
 
 
 def granted(transactions: list[dict[str, Any]], held: dict[str, Any]) -> Grants:
