@@ -37,9 +37,7 @@ _EDGES_MS: Final = (
 )  # fmt: skip
 _LATE_S_MAX: Final = 120.0
 _TICK_S_MAX: Final = 0.01  # so often delivery reports are taken, at least
-_TICK_S_MIN: Final = (
-    0.001  # so long a client that lingers waits for the next transactions, at least
-)
+_TICK_S_MIN: Final = 0.001  # a client that lingers waits so long for more, at least
 _NOTE_S: Final = 0.2
 _RECORDS_MAX: Final = 5_000
 _POLL_S: Final = 0.1

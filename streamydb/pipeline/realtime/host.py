@@ -242,9 +242,8 @@ def rest_s(group_s: float, since_s: float, records: int) -> float:
         since_s: how long ago it ended.
         records: its records.
     """
-    if records < _MANY:
-        return max(0.0, min(_REST_S_MAX, group_s) - since_s)
-    return max(0.0, min(_LONG_REST_S_MAX, 3 * group_s) - since_s)
+    times, most_s = (1, _REST_S_MAX) if records < _MANY else (3, _LONG_REST_S_MAX)
+    return max(0.0, min(most_s, times * group_s) - since_s)
 
 
 def _one_batch(outputs: list[OutputRecords], config: ShardConfig) -> pa.RecordBatch:
