@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -10,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from numba.core.caching import CacheImpl, IndexDataCacheFile
+from numba.core import event
+from numba.core.caching import CacheImpl, IndexDataCacheFile, NullCache
+from numba.core.errors import TypingError
 
 from streamydb.errors import ConfigurationError
+from streamydb.frames import jit
 from streamydb.frames.jit import same_text
 from streamydb.frames.kernel_cache import KernelCache, KernelFile, _compiled_of
 
@@ -164,3 +168,63 @@ def test_a_user_who_may_write_nowhere_is_told_what_to_name(monkeypatch: pytest.M
     monkeypatch.setattr(CacheImpl, "_locator_classes", [])
     with pytest.raises(ConfigurationError, match=r"frames/jit\.py.*NUMBA_CACHE_DIR"):
         KernelCache(_compiled_of(same_text))
+
+
+class Seen(event.Listener):
+    """Whether Python's collector may run when a kernel begins and ends to be compiled."""
+
+    def __init__(self) -> None:
+        self.enabled: list[bool] = []
+
+    def on_start(self, event: Any) -> None:  # noqa: ARG002 - numba's interface
+        self.enabled.append(gc.isenabled())
+
+    on_end = on_start
+
+
+@pytest.fixture
+def uncached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "KernelCache", lambda _function: NullCache())
+
+
+@pytest.mark.usefixtures("uncached")
+def test_a_kernel_is_compiled_once_whatever_constants_it_is_called_with() -> None:
+    @jit.inlined
+    def added(pair: Any, n: int) -> Any:
+        return pair[0] + pair[1] + n
+
+    @jit.kernel
+    def four(n: int) -> Any:
+        return added((n, 1), 10) + added((n, n), 100) + added((1, n), n=1000) + added((n, -1), n)
+
+    assert four(5) == (5 + 1 + 10) + (5 + 5 + 100) + (1 + 5 + 1000) + (5 - 1 + 5)
+    compiled: Any = added
+    assert len(compiled.signatures) == 1
+
+
+@pytest.mark.usefixtures("uncached")
+@pytest.mark.parametrize("enabled", [True, False])
+def test_no_garbage_is_collected_while_a_kernel_is_compiled(*, enabled: bool) -> None:
+    @jit.kernel
+    def good(n: float) -> float:
+        return n + 1
+
+    @jit.kernel
+    def bad(n: int) -> Any:
+        return good(n) + "text"  # type: ignore[operator]
+
+    before, seen = gc.isenabled(), Seen()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        event.register("numba:compile", seen)
+        with pytest.raises(TypingError):
+            bad(1)
+        assert gc.isenabled() is enabled
+        assert good(1.5) == 2.5
+        assert gc.isenabled() is enabled
+    finally:
+        event.unregister("numba:compile", seen)
+        (gc.enable if before else gc.disable)()
+    begun = 3  # the bad one, the good one in it, and the good one for another type
+    assert len(seen.enabled) == 2 * begun
+    assert not any(seen.enabled[::2])
