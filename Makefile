@@ -210,6 +210,7 @@ $(READY): setup.cfg layers/setup.cfg pyproject.toml constraints.txt
 # The unpacking of PySpark takes half a minute on one core, so does the compilation of the kernels,
 # which needs a few packages only; the other packages come meanwhile. The kernels of what follows are
 # compiled beside those of the engine: one after the other, they left a core idle for 20 seconds.
+# The engine's take longest, so all else gives way to them.
 NEEDED_BY_KERNELS := ^(numba|numpy|msgspec|lmdb|confluent-kafka|typer|rich|pydantic-settings|psutil)\b
 # PySpark comes as a source, of which pip makes an archive that it opens again: not to compress its
 # jars once more saves 13 seconds.
@@ -226,10 +227,10 @@ install-first:
 install-others: install-first
 	@$(AFTER) $(PIP) $$($(BIN)/python tools/requirements.py server sql alchemy test | grep -v '^pyspark')
 install-kernels: install-first
-	-@export PYTHONPATH=.:layers; $(AFTER) $(SIMULATE) & simulated=$$!; \
+	-@export PYTHONPATH=.:layers; $(SIMULATE) & simulated=$$!; \
 	  $(AFTER) $(FOLLOW); followed=$$?; wait $$simulated && test $$followed = 0 && touch $(KERNELS)
 install-jars: install-pyspark
-	-@PYTHONPATH=. $(BIN)/python -m streamydb.local.jars
+	-@PYTHONPATH=. $(AFTER) $(BIN)/python -m streamydb.local.jars
 install-this: install-pyspark install-others
 	@$(PIP) -e '.[server,sql]' -e './layers[sql]'
 
