@@ -352,7 +352,7 @@ class Executor:
         with self._spool.writer() as writer:
             for item in self._processor.step(TO_EXECUTOR.each(blocks)):
                 if spreads == 1:
-                    yield arrow_records(formatted(item, self._config.database), self._config)
+                    yield arrow_records([formatted(item, self._config.database)], self._config)
                     send_written()  # Spark hands it on to Kafka while more is executed
                 else:
                     block = writer.put(output_parts(item))
@@ -427,7 +427,7 @@ class ExchangingExecutor:
         return own_outputs, task_blocks
 
     def _records(self, records: OutputRecords) -> pa.RecordBatch:
-        return arrow_records(records, self._config)
+        return arrow_records([records], self._config)
 
 
 class Explode:
@@ -442,4 +442,4 @@ class Explode:
         for batch in batches:
             for block in batch.column(3).to_pylist():
                 records = open_output(self._spool.read(block), self._config.database)
-                yield arrow_records(records, self._config)
+                yield arrow_records([records], self._config)

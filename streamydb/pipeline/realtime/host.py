@@ -40,7 +40,7 @@ from streamydb.pipeline.realtime.rows import records_of
 from streamydb.pipeline.realtime.wire import Wire, of_this_worker
 from streamydb.procedures.modules import Modules
 from streamydb.records.rulings import Rulings, UnruledFaults
-from streamydb.txn_processor.outputs import FOLLOW_UPS, OutputRecords
+from streamydb.txn_processor.outputs import FOLLOW_UPS
 
 __all__ = ["GearLeft", "RealTimeHost", "rest_s"]
 
@@ -198,7 +198,7 @@ class _Worker:
         """Give the outputs of a group to Spark, then tell the driver."""
         outputs = [records for records in group.outputs if len(records.values)]
         if outputs:
-            yield _one_batch(outputs, self._host.config)
+            yield arrow_records(outputs, self._host.config)
             self._wire.flush()
         told = group_hashes(outputs).tobytes()
         self._channel.send(
@@ -244,10 +244,3 @@ def rest_s(group_s: float, since_s: float, records: int) -> float:
     """
     times, most_s = (1, _REST_S_MAX) if records < _MANY else (3, _LONG_REST_S_MAX)
     return max(0.0, min(most_s, times * group_s) - since_s)
-
-
-def _one_batch(outputs: list[OutputRecords], config: ShardConfig) -> pa.RecordBatch:
-    batches = [arrow_records(records, config) for records in outputs]
-    if len(batches) == 1:
-        return batches[0]
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
