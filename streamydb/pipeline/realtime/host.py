@@ -36,6 +36,7 @@ from streamydb.pipeline.realtime.core import (
 from streamydb.pipeline.realtime.files import opened_base
 from streamydb.pipeline.realtime.lead import ENDED
 from streamydb.pipeline.realtime.messages import Began, Channel, Executed, Left, Play
+from streamydb.pipeline.realtime.rebase import Rebases
 from streamydb.pipeline.realtime.rows import records_of
 from streamydb.pipeline.realtime.wire import Wire, of_this_worker
 from streamydb.procedures.modules import Modules
@@ -48,7 +49,7 @@ log = logging.getLogger("streamydb.realtime")
 
 _BASE_S_MAX: Final = 20.0
 _BASE_POLL_S: Final = 0.05
-_REBASE_S: Final = 1.0
+_LOOK_S: Final = 1.0  # for a newer base, while nothing comes
 _REST_S_MAX: Final = 0.004
 _LONG_REST_S_MAX: Final = 0.012
 _MANY: Final = 50
@@ -56,7 +57,6 @@ _MANY: Final = 50
 
 _GROUP_RECORDS_MAX: Final = 4_000
 _GROUP_BYTES_MAX: Final = 16 << 20
-_REBASE_RECORDS_MIN: Final = 50
 
 
 class GearLeft(RuntimeError):  # noqa: N818 - ends the query; the driver knows why
@@ -107,7 +107,7 @@ class _Worker:
         self._sources = select.poll()
         for source in (channel, wire):
             self._sources.register(source, select.POLLIN)
-        self._rebased_s = time.monotonic()
+        self._rebases = Rebases(self._newest_base, time.monotonic())
         self._begun_s = self._ended_s = 0.0
         self._records = 0
         self._roles = 0
@@ -146,7 +146,7 @@ class _Worker:
     def _first_base(self) -> OpenBase:
         ends_s = time.monotonic() + _BASE_S_MAX
         while time.monotonic() < ends_s:
-            opened = opened_base(Path(self._host.local), self._host.base)
+            opened = self._newest_base()
             if opened is not None and opened.base.position >= self._host.first:
                 return opened
             if opened is not None:
@@ -157,9 +157,10 @@ class _Worker:
     def _execute(self, shard: RealTimeShard) -> Iterator[pa.RecordBatch]:
         """Obey messages before executing the records beside them: a lead is lost at once."""
         while True:
+            shard = self._rebases.advance(shard, self._records, time.monotonic())
             self._rest()
             if not self._wire.ready():
-                self._sources.poll(1000 * _REBASE_S)
+                self._sources.poll(0 if self._rebases.under_way else 1000 * _LOOK_S)
             while self._channel.ready():
                 message = self._channel.receive()
                 if not isinstance(message, Play):
@@ -174,7 +175,6 @@ class _Worker:
                 self._ended_s, self._records = time.monotonic(), len(records)
             if end is not None:
                 raise NotForThisGear(ENDED, "Spark's batch has ended") from end
-            self._rebase(shard)
 
     def _read(self) -> tuple[list[TailRecord], Exception | None]:
         """Read the records that Spark has sent, without waiting; and what tells of the end."""
@@ -214,19 +214,8 @@ class _Worker:
             )
         )
 
-    def _rebase(self, shard: RealTimeShard) -> None:
-        """Begin with a newer base, when there is nothing else to do and it is worth it."""
-        now_s = time.monotonic()
-        if now_s - self._rebased_s < _REBASE_S or self._wire.ready():
-            return
-        self._rebased_s = now_s
-        if len(shard.tail.records) < _REBASE_RECORDS_MIN:
-            return
-        opened = opened_base(Path(self._host.local), self._host.base)
-        if opened is None:
-            return
-        if not shard.is_newer(opened) or not shard.rebase(opened):
-            opened.values.close()
+    def _newest_base(self) -> OpenBase | None:
+        return opened_base(Path(self._host.local), self._host.base)
 
 
 def rest_s(group_s: float, since_s: float, records: int) -> float:
