@@ -285,6 +285,7 @@ def test_a_task_that_is_paced_waits_when_it_has_sent_everything(
     config = ShardConfig("bank", "inc", 1, 1, 100)
     given: list[pa.RecordBatch] = []
     waits: list[tuple[Path, int]] = []
+    monkeypatch.setattr(wire, "_outputs", [])
     monkeypatch.setattr(hosts, "keep_pace", lambda folder: waits.append((folder, len(given))))
     for batch in hosts.Executor(StageSettings(config, 1), str(tmp_path))(one_shard(config)):
         given.append(batch)  # noqa: PERF402 - it is looked at meanwhile
