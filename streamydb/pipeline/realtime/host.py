@@ -26,6 +26,7 @@ from streamydb.local.own_process import trim_when_idle
 from streamydb.pipeline.arrow_batches import arrow_records
 from streamydb.pipeline.realtime.confirmations import group_hashes
 from streamydb.pipeline.realtime.core import (
+    TAIL_BYTES_MAX,
     Group,
     NotForThisGear,
     OpenBase,
@@ -43,7 +44,7 @@ from streamydb.procedures.modules import Modules
 from streamydb.records.rulings import Rulings, UnruledFaults
 from streamydb.txn_processor.outputs import FOLLOW_UPS
 
-__all__ = ["GearLeft", "RealTimeHost", "rest_s"]
+__all__ = ["GearLeft", "RealTimeHost", "records_again", "rest_s"]
 
 log = logging.getLogger("streamydb.realtime")
 
@@ -54,6 +55,11 @@ _REST_S_MAX: Final = 0.004
 _LONG_REST_S_MAX: Final = 0.012
 _MANY: Final = 50
 """Records of a group after which the rest is long."""
+
+_AGAIN: Final = 300
+_MANY_AGAIN: Final = 1_200
+_FLOOD: Final = 1_000
+"""Records of a group after which a rebase waits: the gear is behind."""
 
 _GROUP_RECORDS_MAX: Final = 4_000
 _GROUP_BYTES_MAX: Final = 16 << 20
@@ -157,7 +163,9 @@ class _Worker:
     def _execute(self, shard: RealTimeShard) -> Iterator[pa.RecordBatch]:
         """Obey messages before executing the records beside them: a lead is lost at once."""
         while True:
-            shard = self._rebases.advance(shard, self._records, time.monotonic())
+            again = records_again(self._records, shard.tail.bytes)
+            if again:
+                shard = self._rebases.advance(shard, again, time.monotonic())
             self._rest()
             if not self._wire.ready():
                 self._sources.poll(0 if self._rebases.under_way else 1000 * _LOOK_S)
@@ -170,9 +178,10 @@ class _Worker:
                 yield from self._given(shard, group)
             self._begun_s = time.monotonic()
             records, end = self._read()
+            self._records = len(records)
             if records:
                 yield from self._given(shard, shard.take(records))
-                self._ended_s, self._records = time.monotonic(), len(records)
+                self._ended_s = time.monotonic()
             if end is not None:
                 raise NotForThisGear(ENDED, "Spark's batch has ended") from end
 
@@ -233,3 +242,18 @@ def rest_s(group_s: float, since_s: float, records: int) -> float:
     """
     times, most_s = (1, _REST_S_MAX) if records < _MANY else (3, _LONG_REST_S_MAX)
     return max(0.0, min(most_s, times * group_s) - since_s)
+
+
+def records_again(records: int, tail_bytes: int) -> int:
+    """Return how many records of the tail a rebase executes after a group, in its rest.
+
+    These take about as long as the rest, see `rest_s`. While the gear is behind they are none, but
+    the tail must not become so long that the gear ends.
+
+    Args:
+        records: of the group.
+        tail_bytes: of the payloads of the tail.
+    """
+    if records > _FLOOD and tail_bytes < TAIL_BYTES_MAX // 2:
+        return 0
+    return _AGAIN if records < _MANY else _MANY_AGAIN

@@ -26,10 +26,6 @@ _LONG_TAIL_APART_S: Final = 1.0
 _TAIL_MIN: Final = 50
 """Records of a tail that is worth a rebase."""
 
-_RECORDS_MIN: Final = 500
-_RECORDS_MAX: Final = 2_000
-_TIMES: Final = 2  # so many records for each one that comes, or it would never catch up
-
 
 class Rebase:
     """One change to a newer base."""
@@ -60,7 +56,7 @@ class Rebase:
 
 
 class Rebases:
-    """Decides when the gear looks for a newer base, and how many records its successor takes.
+    """Decides when the gear looks for a newer base.
 
     Args:
         newest: opens the newest base; None: there is none now.
@@ -76,18 +72,17 @@ class Rebases:
     def under_way(self) -> bool:
         return self._rebase is not None
 
-    def advance(self, shard: RealTimeShard, records: int, now_s: float) -> RealTimeShard:
+    def advance(self, shard: RealTimeShard, records_max: int, now_s: float) -> RealTimeShard:
         """Take the next step of a rebase, or begin one; return the shard that executes from now on.
 
-        ``records``: of the last group. Raises InvariantViolation: as `Rebase.advance` does.
+        ``records_max``: of the step. Raises InvariantViolation: as `Rebase.advance` does.
         """
         if self._rebase is None:
             self._begin(shard, now_s)
         if self._rebase is None:
             return shard
         try:
-            more = min(_RECORDS_MAX, max(_RECORDS_MIN, _TIMES * records))
-            successor = self._rebase.advance(more)
+            successor = self._rebase.advance(records_max)
         except NotForThisGear:
             self._rebase.give_up()  # a later base has that record behind it
             successor = shard

@@ -114,22 +114,22 @@ def test_rebases_are_some_seconds_apart_and_only_of_long_tails(
     new = records(1, 1_260, dice)
     shard.take(new)
     execute(micro, new[:10])
-    steps = [(bases.advance(shard, 1, now_s), bases.under_way) for now_s in (109.9, 110.0, 110.1)]
-    assert steps == [(shard, False), (shard, True), (shard, True)], "too soon, and two small steps"
-    successor = bases.advance(shard, 1, 110.2)
+    steps = [(bases.advance(shard, 500, now_s), bases.under_way) for now_s in (109.9, 110.0, 110.1)]
+    assert steps == [(shard, False), (shard, True), (shard, True)], "too soon, and two steps"
+    successor = bases.advance(shard, 500, 110.2)
     assert (successor.base_seq, len(successor.tail.records)) == (11, 1_250)
     execute(micro, new[10:])
-    assert bases.advance(successor, 1, 120.1) is successor, "the last one ended later"
-    last = bases.advance(successor, 1, 120.2)
+    assert bases.advance(successor, 500, 120.1) is successor, "the last one ended later"
+    last = bases.advance(successor, 500, 120.2)
     assert (last.base_seq, last.tail.records) == (1_261, [])
     more = records(1_261, 60, dice)
     last.take(more[:49])
     execute(micro, more[:49])
-    assert bases.advance(last, 1, 140.0) is last, "its tail is too short"
+    assert bases.advance(last, 500, 140.0) is last, "its tail is too short"
     last.take(more[49:])
-    assert bases.advance(last, 1, 141.0) is last, "it has looked a moment ago"
+    assert bases.advance(last, 500, 141.0) is last, "it has looked a moment ago"
     monkeypatch.setattr(rebase, "_LONG_TAIL_BYTES", 60)
-    assert bases.advance(last, 1, 141.1).base_seq == 1_310
+    assert bases.advance(last, 500, 141.1).base_seq == 1_310
     LmdbValues.close(micro.folder)
 
 
