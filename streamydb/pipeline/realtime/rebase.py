@@ -19,7 +19,7 @@ __all__ = ["Rebase", "Rebases"]
 _APART_S: Final = 10.0
 """So long after a rebase the next one begins: each executes what came since its base was made."""
 
-_LONG_TAIL_BYTES: Final = 12 << 20
+_LONG_TAIL_BYTES: Final = 20 << 20
 _LONG_TAIL_APART_S: Final = 1.0
 """A tail of so many bytes of payloads is long: then the next one begins so long after a rebase."""
 
