@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 from unittest import mock
 
 import msgspec
@@ -13,7 +13,7 @@ from simulator.fault_mutations import believe_the_exception
 from simulator.value_mutations import together
 from streamydb.frames.blobs import first_name
 from streamydb.key_processor import base
-from streamydb.pipeline.realtime import core
+from streamydb.pipeline.realtime import core, rebase
 from streamydb.pipeline.realtime.confirmations import Confirmations, ResolvedGroups
 from streamydb.pipeline.realtime.core import Group, OpenBase, RealTimeShard
 from streamydb.pipeline.realtime.messages import Executed
@@ -119,14 +119,15 @@ def _write_covered() -> Any:
 def _rebase_without_tail() -> Any:
     """A newer base is taken for the whole state."""
 
-    def rebase(self: Any, opened: OpenBase) -> bool:
-        position, role = self.position, self._state().role
-        self._begin(opened)
-        self._position = position
-        self.play(leads=role.leads, covered=role.covered)
-        return True
+    def advance(self: Any, _records_max: int) -> RealTimeShard:
+        first, successor = self._shard, self._successor
+        role = first._state().role  # noqa: SLF001 - the point
+        successor._position = first.position  # noqa: SLF001
+        successor.play(leads=role.leads, covered=role.covered)
+        first.close()
+        return cast("RealTimeShard", successor)
 
-    return mock.patch.object(RealTimeShard, "rebase", rebase)
+    return mock.patch.object(rebase.Rebase, "advance", advance)
 
 
 def _ignore_partitions() -> Any:
@@ -232,7 +233,7 @@ def _begin_with_an_older_base() -> Any:
     return together(
         mock.patch.object(RealTimeShard, "is_newer", return_value=True),
         _rebase_without_tail(),
-        mock.patch.object(core, "_require_same"),
+        mock.patch.object(rebase, "_require_newer"),
     )
 
 

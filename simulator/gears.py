@@ -32,6 +32,7 @@ from streamydb.pipeline.realtime.core import (
     Surroundings,
     TailRecord,
 )
+from streamydb.pipeline.realtime.rebase import Rebase
 from streamydb.records.rulings import ReadBefore, TooLate, UnruledFaults
 
 __all__ = ["EVENTS", "Gears"]
@@ -42,6 +43,9 @@ _MANY: Final = 1 << 30
 _TAILS: Final = (*[core.TAIL_BYTES_MAX] * 5, 3_000)
 """Bytes of records behind the base, at most: production's, and so few that it often lags."""
 
+_AGAIN: Final = (1, 5, _MANY)
+"""Records of the tail that a step of a rebase executes at most, by turns."""
+
 _DOWN: Final = 0.33
 _UP: Final = 0.7
 """Draws below which the other gear is to lead: the real-time gear leads for half of the time."""
@@ -51,8 +55,8 @@ EVENTS: Final = (
     "base older than the last", "begun", "both lead", "group confirmed", "hand-over doubled",
     "hand-over late", "hand-over lost", "killed with an end under way",
     "killed with outputs under way", "left: fault", "left: lagging-base", "left: more-partitions",
-    "left: repeated-id", "no base", "nobody leads", "outputs that came late", "rebase put off",
-    "rebased", "restart of the driver", "shift", "stale rulings", "unsaid group",
+    "left: repeated-id", "no base", "nobody leads", "outputs that came late", "rebase goes on",
+    "rebase put off", "rebased", "restart of the driver", "shift", "stale rulings", "unsaid group",
 )  # fmt: skip
 """What can happen to two gears; over many seeds all of it does."""
 
@@ -66,6 +70,7 @@ class _Running(NamedTuple):
     code: Release | None
     rulings: int
     owner: str
+    rebase: Rebase | None = None
 
 
 class _Message(NamedTuple):
@@ -288,17 +293,34 @@ class Gears:
         self._messages.clear()
 
     def _rebase(self, gear: _Running) -> None:
-        """Begin with a newer base, as the worker does; never with an older one."""
+        """Begin with a newer base, as the worker does, or go on with that; never with an older
+        one.
+        """
+        rebase = gear.rebase or self._begun_rebase(gear)
+        if rebase is None:
+            return
+        records_max = _AGAIN[self.events["rebase goes on"] % len(_AGAIN)]
+        self.events["rebase goes on"] += 1
+        with running(gear.code), mock.patch.object(core, "TAIL_BYTES_MAX", self._tail_max):
+            found = self._guarded(lambda: _advanced(rebase, records_max))
+        if found == "puts off":
+            self.events["rebase put off"] += 1
+            rebase.give_up()
+            self._gear = gear._replace(rebase=None)
+        elif found == "goes on":
+            self._gear = gear._replace(rebase=rebase)
+        elif found is not None:
+            self.events["rebased"] += 1
+            self._gear = gear._replace(shard=found, rebase=None)
+
+    def _begun_rebase(self, gear: _Running) -> Rebase | None:
+        """Begin with the newest base; None: there is none, or it is not newer."""
         opened = copied_base(self.cluster)
         if opened is None:
             self.events["no base"] += 1
-        elif opened.base.state.seq < gear.shard.base_seq:
-            self.events["base older than the last"] += 1
-        if opened is not None and gear.shard.is_newer(opened):
-            with running(gear.code), mock.patch.object(core, "TAIL_BYTES_MAX", self._tail_max):
-                done = self._guarded(lambda: gear.shard.rebase(opened))
-            if done is not None:
-                self.events["rebased" if done else "rebase put off"] += 1
+            return None
+        self.events["base older than the last"] += opened.base.state.seq < gear.shard.base_seq
+        return Rebase(gear.shard, opened) if gear.shard.is_newer(opened) else None
 
     def _unread(self, shard: RealTimeShard) -> list[TailRecord]:
         records = self.log.partitions[0]
@@ -414,3 +436,11 @@ class Gears:
                 self._tell_gear(leads=True)
         self._tell()
         self._micro_batch(all_of_it=True)
+
+
+def _advanced(rebase: Rebase, records_max: int) -> RealTimeShard | Literal["goes on", "puts off"]:
+    """Take the next step of a rebase."""
+    try:
+        return rebase.advance(records_max) or "goes on"
+    except NotForThisGear:
+        return "puts off"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from streamydb.frames.invariants import HANDED_IN, HANDED_ON, Seam
 from streamydb.frames.shards import ShardConfig
-from streamydb.frames.table import Ragged, chunk_bounds
+from streamydb.frames.table import Ragged, chunk_bounds, starts_of
 from streamydb.kafka.names import TopicNames
 from streamydb.pipeline.spool import NO_SPOOL, Spool
 from streamydb.txn_processor.outputs import OutputRecords
@@ -96,26 +97,38 @@ def block_rows(rows: list[tuple[int, int, bytes]], destinations: int) -> pa.Reco
     return pa.RecordBatch.from_arrays(columns, schema=_BLOCKS)
 
 
-def arrow_records(records: OutputRecords, config: ShardConfig) -> pa.RecordBatch:
-    """Records as rows for Spark's Kafka sink."""
-    names = TopicNames(config.database)
-    feedback = names.feedback_of(config.name)
+@cache
+def _topics(database: str, pipeline: str) -> tuple[bytes, ...]:
+    """Return the names of the topics of `OutputRecords.topic`."""
+    names = TopicNames(database)
     topics = (
         names.results,
         names.changes,
-        feedback,
+        names.feedback_of(pipeline),
         names.deadletters,
         names.digests,
         names.streams,
         names.transactions,
     )
-    n = len(paired(records).values)
-    partition = pa.scalar(None if records.partition < 0 else records.partition, pa.int32())
+    return tuple(map(str.encode, topics))
+
+
+def arrow_records(parts: Sequence[OutputRecords], config: ShardConfig) -> pa.RecordBatch:
+    """Records as rows for Spark's Kafka sink; at least one part."""
+    counts = [len(paired(part).values) for part in parts]
+    names = [_topics(config.database, config.name)[part.topic] for part in parts]
+    lengths = np.repeat([len(name) for name in names], counts)
+    text = b"".join(name * count for name, count in zip(names, counts, strict=True))
+    partitions = np.repeat(np.array([part.partition for part in parts], np.int32), counts)
     columns = [
-        pa.repeat(pa.scalar(topics[records.topic], pa.string()), n),
-        _texts(records.keys),
-        _texts(records.values),
-        pa.repeat(partition, n),
+        pa.Array.from_buffers(
+            pa.string(), len(lengths), [None, _ends(starts_of(lengths)), pa.py_buffer(text)]
+        ),
+        _texts(Ragged.concat([part.keys for part in parts])),
+        _texts(Ragged.concat([part.values for part in parts])),
+        pa.Array.from_buffers(
+            pa.int32(), len(lengths), [_valid(partitions >= 0), pa.py_buffer(partitions)]
+        ),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_RECORDS)
 
@@ -133,11 +146,18 @@ def ragged(texts: pa.Array) -> Ragged | list[bytes | None]:
 
 def _texts(texts: Ragged) -> pa.Array:
     """Byte strings as an Arrow array, null where empty; the data is not copied."""
-    empty = texts.lengths() == 0
-    valid = pa.py_buffer(np.packbits(~empty, bitorder="little")) if empty.any() else None
-    offsets = pa.py_buffer(texts.offsets.astype(np.int32))
+    valid = _valid(texts.offsets[1:] > texts.offsets[:-1])
     data = pa.py_buffer(np.ascontiguousarray(texts.data))
-    return pa.Array.from_buffers(pa.binary(), len(texts), [valid, offsets, data])
+    return pa.Array.from_buffers(pa.binary(), len(texts), [valid, _ends(texts.offsets), data])
+
+
+def _ends(offsets: npt.NDArray[np.int64]) -> pa.Buffer:
+    return pa.py_buffer(offsets.astype(np.int32))
+
+
+def _valid(valid: npt.NDArray[np.bool_]) -> pa.Buffer | None:
+    """Return the bits that tell which rows are not null; None: all of them."""
+    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 _BLOCK = Seam("pipeline", HANDED_IN, "a block")

@@ -277,7 +277,6 @@ class ShardStep:
         number = tokens(config.shards).index(token)
         folder = shard_folder(Path(self._local), config.database, config.incarnation, number)
         folder.mkdir(parents=True, exist_ok=True)
-        keep_pace(folder)
         blobs = SparkBlobs(state)
         self._starter.put(blobs, config, number)
         routes, blocks = tokens(config.shards), blocks_for(number, rows, self._spool)
@@ -337,8 +336,10 @@ class Executor:
     processor time that it took, in microseconds.
     """
 
-    def __init__(self, stage: StageSettings) -> None:
+    def __init__(self, stage: StageSettings, local: str | None = None) -> None:
+        """``local``: the folder of the caches, where the real-time gear paces the only shard."""
         self._config, self._spool = stage.config, stage.spool
+        self._local = local
         self._processor = stage.executor(stage.config.shards)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -352,7 +353,7 @@ class Executor:
         with self._spool.writer() as writer:
             for item in self._processor.step(TO_EXECUTOR.each(blocks)):
                 if spreads == 1:
-                    yield arrow_records(formatted(item, self._config.database), self._config)
+                    yield arrow_records([formatted(item, self._config.database)], self._config)
                     send_written()  # Spark hands it on to Kafka while more is executed
                 else:
                     block = writer.put(output_parts(item))
@@ -360,6 +361,10 @@ class Executor:
                     cpu_us = (time.thread_time_ns() - begun_ns) // 1000
                     yield rows.append_column("cpu_us", pa.array([cpu_us], pa.int64()))
                     begun_ns = time.thread_time_ns()
+        if self._local is not None:
+            config = self._config
+            folder = shard_folder(Path(self._local), config.database, config.incarnation, 0)
+            keep_pace(folder)
 
 
 class ExchangingExecutor:
@@ -427,7 +432,7 @@ class ExchangingExecutor:
         return own_outputs, task_blocks
 
     def _records(self, records: OutputRecords) -> pa.RecordBatch:
-        return arrow_records(records, self._config)
+        return arrow_records([records], self._config)
 
 
 class Explode:
@@ -442,4 +447,4 @@ class Explode:
         for batch in batches:
             for block in batch.column(3).to_pylist():
                 records = open_output(self._spool.read(block), self._config.database)
-                yield arrow_records(records, self._config)
+                yield arrow_records([records], self._config)

@@ -127,7 +127,8 @@ def build_query(
         )
         records = outputs.mapInArrow(explode.__call__, hosts.RECORD_SCHEMA)
     elif shards == 1:
-        records = grants.mapInArrow(hosts.Executor(stage).__call__, hosts.RECORD_SCHEMA)
+        executor = hosts.Executor(stage, str(config.local))
+        records = grants.mapInArrow(executor.__call__, hosts.RECORD_SCHEMA)
     elif at_once:
         records = grants.mapInArrow(hosts.ExchangingExecutor(stage).__call__, hosts.RECORD_SCHEMA)
     else:

@@ -77,7 +77,7 @@ _TRIED_FIRST = {
     "ids": (8,),
     "order": (5,),
     "partitions": (235, 105),
-    "tail": (25,),
+    "tail": (52,),
 }
 _HAPPENS = (6, 9, 10, 32, 40, 68)
 """Seeds that caught a mutation, and in which everything happened, when this was written."""

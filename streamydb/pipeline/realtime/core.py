@@ -5,16 +5,17 @@ the planner, the key processor and the transaction processor as a micro-batch do
 goes from hand to hand instead of through Kafka, so everything of a group is written at once.
 
 State: blobs in memory, ids in memory, and values in an overlay over the base. All of it follows
-from the base and the *tail*, the records behind the base's position. When the base has moved on,
-`rebase` begins with the newer one and executes the shorter tail once more, silently. So memory is
-bounded by how far the base lags, and a state that does not follow from base and log is found.
+from the base and the *tail*, the records behind the base's position. When the base has moved on, a
+second shard begins with the newer one and executes the shorter tail once more (`rebase`). So memory
+is bounded by how far the base lags, and a state that does not follow from base and log is found.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -139,7 +140,7 @@ class LogTail:
     ``bytes``: of their payloads.
     """
 
-    records: deque[TailRecord] = field(default_factory=deque)
+    records: list[TailRecord] = field(default_factory=list)
     bytes: int = 0
 
     def add(self, records: Iterable[TailRecord]) -> None:
@@ -153,10 +154,10 @@ class LogTail:
             what = f"{len(self.records):,} records lie behind the base, with {self.bytes:,} bytes"
             raise NotForThisGear(LAGGING_BASE, f"{what}; at most {TAIL_BYTES_MAX:,} are kept")
 
-    def drop_before(self, position: int) -> None:
-        """Drop the records that a newer base has executed."""
-        while self.records and self.records[0].offset < position:
-            self.bytes -= len(self.records.popleft().value or b"")
+    def behind(self, position: int, records_max: int) -> list[TailRecord]:
+        """Return the first records from ``position`` on."""
+        first = bisect_left(self.records, position, key=attrgetter("offset"))
+        return self.records[first : first + records_max]
 
 
 class RealTimeShard:
@@ -177,10 +178,7 @@ class RealTimeShard:
         self._processor = TransactionProcessor(
             around.config, 1, around.changes_partitions, around.modules, around.rulings
         )
-        self._begin(opened)
-
-    def _begin(self, opened: OpenBase) -> None:
-        base, around = opened.base, self._around
+        base = opened.base
         state = msgspec.structs.replace(base.state, config=around.config, shape=around.life.shape)
         self._opened = opened
         state = _decode(msgspec.msgpack.encode(state))  # a copy, because a step changes it
@@ -301,29 +299,36 @@ class RealTimeShard:
         """Return True if a base can take the place of the one with which this gear has begun."""
         return self.base_seq < opened.base.state.seq <= self.seq
 
-    def rebase(self, opened: OpenBase) -> bool:
-        """Begin with a newer base, and execute the rest of the tail once more, silently.
+    def successor(self, opened: OpenBase) -> RealTimeShard:
+        """Return a shard that begins with a newer base, to catch up with this one."""
+        return RealTimeShard(self._around, opened)
 
-        Return False, and go on as before, while the tail repeats an id that only the base knows.
-        Raises InvariantViolation: base and tail do not lead to the state that this gear has.
+    def catch_up(self, first: RealTimeShard, records_max: int) -> bool:
+        """Execute the next records of another shard's tail, silently, in that shard's role.
+
+        Return True if this shard has executed as much as the other one.
+
+        Raises:
+            NotForThisGear: the tail repeats an id that only the other shard's base does not know.
+            InvariantViolation: this shard has come to another state than the other one.
         """
-        before = self._state()
-        if not self.base_seq <= opened.base.state.seq <= before.seq:
-            what = f"a base at seq {opened.base.state.seq:,} follows one at {self.base_seq:,}"
-            raise InvariantViolation(f"{what}; this gear is at {before.seq:,}")
-        behind = [record for record in self.tail.records if record.offset >= opened.base.position]
-        if behind and _used(self._compiled(behind)[0], opened).any():
+        records = first.tail.behind(self._position, records_max)
+        messages = self._parsed(records) if records else []
+        state = first._state()
+        self._told += 1
+        role = self._role(leads=state.role.leads, covered=max(state.seq, state.role.covered))
+        self.tail.add(records)
+        if records:
+            self._position = records[-1].offset + 1
+        self._run(role + messages)
+        if self._position < first.position:
             return False
-        self._opened.values.close()
-        self._begin(opened)
-        self.tail.drop_before(opened.base.position)
-        again = list(self.tail.records)
-        role = self._role(leads=before.role.leads, covered=max(before.seq, before.role.covered))
-        self._run(role + (self._parsed(again) if again else []))
-        if again:
-            self._position = again[-1].offset + 1
-        _require_same(before, self._state())
+        _require_same(first._state(), self._state())
         return True
+
+    def close(self) -> None:
+        """Give the base up; nothing is executed any more."""
+        self._opened.values.close()
 
     def _state(self) -> ShardState:
         return load_or_begin(ShardState, self._blobs, self._around.config, self._around.life.shape)

@@ -53,9 +53,9 @@ _QUIET_TURN_S: Final = 0.25  # while nothing comes; a turn asks Kafka and the JV
 _BASE_S: Final = 1.0
 _AGAIN_S: Final = (0.0, 1.0, 5.0, 15.0, 60.0)
 """How long to wait after a gear that failed before it had led for long, once and again."""
-_BEHIND_MAX: Final = 10_000
-"""Records that the micro-batch gear may be behind; it executes them in a tenth of a second."""
-_HURRY_BYTES: Final = TAIL_BYTES_MAX // 4
+_BEHIND_MAX: Final = 40_000
+"""Records that the micro-batch gear may be behind; it executes them in a third of a second."""
+_HURRY_BYTES: Final = TAIL_BYTES_MAX // 2
 _DRAIN_S: Final = 2.0
 _END_S: Final = 5.0
 _REQUEST_S: Final = 5.0

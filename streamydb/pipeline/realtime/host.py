@@ -26,6 +26,7 @@ from streamydb.local.own_process import trim_when_idle
 from streamydb.pipeline.arrow_batches import arrow_records
 from streamydb.pipeline.realtime.confirmations import group_hashes
 from streamydb.pipeline.realtime.core import (
+    TAIL_BYTES_MAX,
     Group,
     NotForThisGear,
     OpenBase,
@@ -36,27 +37,32 @@ from streamydb.pipeline.realtime.core import (
 from streamydb.pipeline.realtime.files import opened_base
 from streamydb.pipeline.realtime.lead import ENDED
 from streamydb.pipeline.realtime.messages import Began, Channel, Executed, Left, Play
+from streamydb.pipeline.realtime.rebase import Rebases
 from streamydb.pipeline.realtime.rows import records_of
 from streamydb.pipeline.realtime.wire import Wire, of_this_worker
 from streamydb.procedures.modules import Modules
 from streamydb.records.rulings import Rulings, UnruledFaults
-from streamydb.txn_processor.outputs import FOLLOW_UPS, OutputRecords
+from streamydb.txn_processor.outputs import FOLLOW_UPS
 
-__all__ = ["GearLeft", "RealTimeHost", "rest_s"]
+__all__ = ["GearLeft", "RealTimeHost", "records_again", "rest_s"]
 
 log = logging.getLogger("streamydb.realtime")
 
 _BASE_S_MAX: Final = 20.0
 _BASE_POLL_S: Final = 0.05
-_REBASE_S: Final = 1.0
+_LOOK_S: Final = 1.0  # for a newer base, while nothing comes
 _REST_S_MAX: Final = 0.004
 _LONG_REST_S_MAX: Final = 0.012
 _MANY: Final = 50
 """Records of a group after which the rest is long."""
 
+_AGAIN: Final = 300
+_MANY_AGAIN: Final = 1_200
+_FLOOD: Final = 1_000
+"""Records of a group after which a rebase waits: the gear is behind."""
+
 _GROUP_RECORDS_MAX: Final = 4_000
 _GROUP_BYTES_MAX: Final = 16 << 20
-_REBASE_RECORDS_MIN: Final = 50
 
 
 class GearLeft(RuntimeError):  # noqa: N818 - ends the query; the driver knows why
@@ -107,7 +113,7 @@ class _Worker:
         self._sources = select.poll()
         for source in (channel, wire):
             self._sources.register(source, select.POLLIN)
-        self._rebased_s = time.monotonic()
+        self._rebases = Rebases(self._newest_base, time.monotonic())
         self._begun_s = self._ended_s = 0.0
         self._records = 0
         self._roles = 0
@@ -146,7 +152,7 @@ class _Worker:
     def _first_base(self) -> OpenBase:
         ends_s = time.monotonic() + _BASE_S_MAX
         while time.monotonic() < ends_s:
-            opened = opened_base(Path(self._host.local), self._host.base)
+            opened = self._newest_base()
             if opened is not None and opened.base.position >= self._host.first:
                 return opened
             if opened is not None:
@@ -157,9 +163,12 @@ class _Worker:
     def _execute(self, shard: RealTimeShard) -> Iterator[pa.RecordBatch]:
         """Obey messages before executing the records beside them: a lead is lost at once."""
         while True:
+            again = records_again(self._records, shard.tail.bytes)
+            if again:
+                shard = self._rebases.advance(shard, again, time.monotonic())
             self._rest()
             if not self._wire.ready():
-                self._sources.poll(1000 * _REBASE_S)
+                self._sources.poll(0 if self._rebases.under_way else 1000 * _LOOK_S)
             while self._channel.ready():
                 message = self._channel.receive()
                 if not isinstance(message, Play):
@@ -169,12 +178,12 @@ class _Worker:
                 yield from self._given(shard, group)
             self._begun_s = time.monotonic()
             records, end = self._read()
+            self._records = len(records)
             if records:
                 yield from self._given(shard, shard.take(records))
-                self._ended_s, self._records = time.monotonic(), len(records)
+                self._ended_s = time.monotonic()
             if end is not None:
                 raise NotForThisGear(ENDED, "Spark's batch has ended") from end
-            self._rebase(shard)
 
     def _read(self) -> tuple[list[TailRecord], Exception | None]:
         """Read the records that Spark has sent, without waiting; and what tells of the end."""
@@ -198,7 +207,7 @@ class _Worker:
         """Give the outputs of a group to Spark, then tell the driver."""
         outputs = [records for records in group.outputs if len(records.values)]
         if outputs:
-            yield _one_batch(outputs, self._host.config)
+            yield arrow_records(outputs, self._host.config)
             self._wire.flush()
         told = group_hashes(outputs).tobytes()
         self._channel.send(
@@ -214,19 +223,8 @@ class _Worker:
             )
         )
 
-    def _rebase(self, shard: RealTimeShard) -> None:
-        """Begin with a newer base, when there is nothing else to do and it is worth it."""
-        now_s = time.monotonic()
-        if now_s - self._rebased_s < _REBASE_S or self._wire.ready():
-            return
-        self._rebased_s = now_s
-        if len(shard.tail.records) < _REBASE_RECORDS_MIN:
-            return
-        opened = opened_base(Path(self._host.local), self._host.base)
-        if opened is None:
-            return
-        if not shard.is_newer(opened) or not shard.rebase(opened):
-            opened.values.close()
+    def _newest_base(self) -> OpenBase | None:
+        return opened_base(Path(self._host.local), self._host.base)
 
 
 def rest_s(group_s: float, since_s: float, records: int) -> float:
@@ -246,8 +244,16 @@ def rest_s(group_s: float, since_s: float, records: int) -> float:
     return max(0.0, min(most_s, times * group_s) - since_s)
 
 
-def _one_batch(outputs: list[OutputRecords], config: ShardConfig) -> pa.RecordBatch:
-    batches = [arrow_records(records, config) for records in outputs]
-    if len(batches) == 1:
-        return batches[0]
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+def records_again(records: int, tail_bytes: int) -> int:
+    """Return how many records of the tail a rebase executes after a group, in its rest.
+
+    These take about as long as the rest, see `rest_s`. While the gear is behind they are none, but
+    the tail must not become so long that the gear ends.
+
+    Args:
+        records: of the group.
+        tail_bytes: of the payloads of the tail.
+    """
+    if records > _FLOOD and tail_bytes < TAIL_BYTES_MAX // 2:
+        return 0
+    return _AGAIN if records < _MANY else _MANY_AGAIN

@@ -1,9 +1,10 @@
 """The pace of the micro-batch gear while the other one leads: few and large micro-batches.
 
-The driver leaves a file in the folder of the shard; while it is there, a step of the shard waits
-before it begins, for eight seconds at most. A task that waits costs nothing, and each micro-batch
-takes a tenth of a second from the gear that leads. When the micro-batch gear is to lead the driver
-removes the file, and the step goes on at once.
+The driver leaves a file in the folder of the shard; while it is there, a micro-batch that has
+executed everything waits before it ends, for eight seconds at most. A task that waits costs
+nothing, and each micro-batch takes a tenth of a second from the gear that leads. When the
+micro-batch gear is to lead the driver removes the file, the micro-batch ends, and the next one
+reads all that has come.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ class Pace:
     """The driver's side; what is so already costs nothing."""
 
     def __init__(self, folder: Path) -> None:
-        """Have no step wait; ``folder``: of the shard's local files."""
+        """Have no micro-batch wait; ``folder``: of the shard's local files."""
         self._path = folder / _FILE
         self._slow = True
         self.hurry()
 
     def slow_down(self) -> None:
-        """Have each step wait from now on."""
+        """Have each micro-batch wait from now on."""
         if not self._slow:
             with suppress(OSError):  # then it does not wait
                 self._path.touch()
             self._slow = True
 
     def hurry(self) -> None:
-        """Have no step wait, the one that does included."""
+        """Have no micro-batch wait, the one that does included."""
         if self._slow:
             self._path.unlink(missing_ok=True)
             self._slow = False

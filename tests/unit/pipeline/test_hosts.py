@@ -24,6 +24,7 @@ from streamydb.frames.readers import TO_SHARD
 from streamydb.frames.shards import ShardConfig
 from streamydb.key_processor.core import KeyTransactionProcessor
 from streamydb.key_processor.memory import MemoryBlobs, MemoryIdTables, MemoryValues
+from streamydb.local.shard_files import shard_folder
 from streamydb.parser.core import parse_transactions
 from streamydb.pipeline import arrow_batches, hosts, spool
 from streamydb.pipeline.arrow_batches import block_rows, tokens
@@ -276,6 +277,20 @@ def test_each_batch_is_sent_before_more_is_executed(monkeypatch: pytest.MonkeyPa
                 assert spark.read(100) == b"%d" % (number - 1)
             output.write(b"%d" % number)
     assert number > 1
+
+
+def test_a_task_that_is_paced_waits_when_it_has_sent_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = ShardConfig("bank", "inc", 1, 1, 100)
+    given: list[pa.RecordBatch] = []
+    waits: list[tuple[Path, int]] = []
+    monkeypatch.setattr(wire, "_outputs", [])
+    monkeypatch.setattr(hosts, "keep_pace", lambda folder: waits.append((folder, len(given))))
+    for batch in hosts.Executor(StageSettings(config, 1), str(tmp_path))(one_shard(config)):
+        given.append(batch)  # noqa: PERF402 - it is looked at meanwhile
+    assert waits == [(shard_folder(tmp_path, "bank", "inc", 0), len(given))]
+    assert len(given) > 1
 
 
 def one_shard(config: ShardConfig) -> list[pa.RecordBatch]:

@@ -25,6 +25,7 @@ from streamydb.pipeline.realtime.core import (
     TailRecord,
 )
 from streamydb.pipeline.realtime.files import opened_base
+from streamydb.pipeline.realtime.rebase import Rebase
 from streamydb.sorter.state import LogEnd
 from streamydb.txn_processor import outputs as o
 from tests.support.micro_batches import CONFIG, MicroBatches, put
@@ -101,9 +102,10 @@ def test_the_gear_goes_on_where_the_base_ends(gear: MicroBatches, tmp_path: Path
         shard.take([TailRecord(2, 1_002, msgspec.json.encode(put("t1", "a", 1)))])
     assert shard.position == 2, "the other gear goes on with that record"
     gear.execute(msgspec.json.decode(transaction))
-    assert shard.rebase(opened(tmp_path))
-    assert (shard.base_seq, len(shard.tail.records)) == (2, 0)
-    shard.rebase(opened(tmp_path))
+    successor = Rebase(shard, opened(tmp_path)).advance(10)
+    assert successor is not None
+    assert (successor.base_seq, len(successor.tail.records)) == (2, 0)
+    assert Rebase(successor, opened(tmp_path)).advance(10) is not None
 
 
 def test_a_base_of_another_history_is_refused(gear: MicroBatches, tmp_path: Path) -> None:
@@ -114,7 +116,7 @@ def test_a_base_of_another_history_is_refused(gear: MicroBatches, tmp_path: Path
     shard.take([TailRecord(1, 1_001, msgspec.json.encode(put("t2", "a", 2)))])
     gear.execute(put("other", "a", 3))
     with pytest.raises(InvariantViolation, match="or to other values"):
-        shard.rebase(opened(tmp_path))
+        Rebase(shard, opened(tmp_path)).advance(10)
 
 
 def test_there_is_no_base_while_the_file_is_elsewhere(gear: MicroBatches, tmp_path: Path) -> None:

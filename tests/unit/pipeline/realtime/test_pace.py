@@ -14,7 +14,7 @@ from streamydb.pipeline.realtime.pace import Pace, keep_pace
 
 @pytest.mark.randomized
 @pytest.mark.parametrize("seed", range(20))
-def test_steps_wait_exactly_while_the_driver_wants_it(
+def test_micro_batches_wait_exactly_while_the_driver_wants_it(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dice, looks = random.Random(seed), list[float]()

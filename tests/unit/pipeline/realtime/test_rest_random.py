@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from streamydb.pipeline.realtime.host import rest_s
+from streamydb.pipeline.realtime.core import TAIL_BYTES_MAX
+from streamydb.pipeline.realtime.host import records_again, rest_s
 
 REST_S_MAX = 0.004
 LONG_REST_S_MAX = 0.012
@@ -48,3 +49,10 @@ def test_a_record_behind_a_long_group_waits_a_moment_only() -> None:
     assert rest_s(0.001, 0.0, 1) == 0.001
     assert rest_s(0.001, 0.0, MANY) == 0.003
     assert rest_s(0.001, 0.0015, 1) == 0
+
+
+def test_a_rebase_waits_while_the_gear_is_behind_but_not_until_the_tail_is_too_long() -> None:
+    assert 0 < records_again(0, 0) == records_again(MANY - 1, 0) < records_again(MANY, 0)
+    assert records_again(1_000, 0) == records_again(MANY, 0)
+    assert records_again(1_001, TAIL_BYTES_MAX // 2 - 1) == 0
+    assert records_again(1_001, TAIL_BYTES_MAX // 2) == records_again(MANY, 0)
