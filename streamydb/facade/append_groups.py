@@ -19,7 +19,7 @@ GATHER_S: Final = 0.002
 """How long a group waits for another append after the last one, while more are expected."""
 RETURN_S: Final = 0.008
 """How long a group waits for the first of those who have just got their verdicts."""
-GROUP_MAX: Final = 64
+GROUP_MAX: Final = 256
 """So many appends do not wait for others."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from streamydb.facade.problems import ProblemError
@@ -53,25 +53,26 @@ class Budget:
     """A bound on the bytes of request bodies that are held at once."""
 
     def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self.held = 0
 
-    @contextmanager
-    def reserve(self) -> Iterator[Callable[[int], None]]:
-        """Yield a function that holds more bytes until the block ends. It raises ProblemError:
-        overloaded, when there is no room.
-        """
-        reserved = 0
 
-        def grow(count: int) -> None:
-            nonlocal reserved
-            if self.held + count > self._bytes_max:
-                detail = "The bodies of other requests take all the memory there is for them."
-                raise ProblemError("overloaded", detail, retry_after_s=_RETRY_AFTER_S)
-            self.held += count
-            reserved += count
+class Reservation:
+    """The bytes of a budget that one request's body takes, until `end`."""
 
-        try:
-            yield grow
-        finally:
-            self.held -= reserved
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._bytes = 0
+
+    def grow(self, count: int) -> None:
+        """Hold more bytes. Raises ProblemError: overloaded, when there is no room."""
+        if self._budget.held + count > self._budget.bytes_max:
+            detail = "The bodies of other requests take all the memory there is for them."
+            raise ProblemError("overloaded", detail, retry_after_s=_RETRY_AFTER_S)
+        self._budget.held += count
+        self._bytes += count
+
+    def end(self) -> None:
+        """Hold nothing any more."""
+        self._budget.held -= self._bytes
+        self._bytes = 0

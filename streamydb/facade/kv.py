@@ -20,10 +20,10 @@ from streamydb.facade.queries import ExpiryQuery, ListQuery, NoQuery, ReadQuery
 from streamydb.facade.reads import ReadPoint, check_point, in_thread
 from streamydb.facade.request import (
     FacadeRequest,
+    RequestBody,
     StateBody,
     decode_fields,
     decode_value_body,
-    request_body,
 )
 from streamydb.facade.transactions import execute
 from streamydb.limits import KEY_BYTES_MAX
@@ -74,7 +74,7 @@ async def get_value(request: FacadeRequest, query: ReadQuery) -> Answer:
 async def read_values(request: FacadeRequest, _: NoQuery) -> Answer:
     """Read many keys at one snapshot: a read-only transaction that never aborts."""
     services = request.services
-    async with request_body(request) as raw:
+    async with RequestBody(request) as raw:
         pass  # a read that waits for the log does not hold its body
     body = decode_fields(
         raw, _decode_read, 'Send {"keys": [...]} and, if you like, at, consistency, min_version.'
@@ -175,7 +175,7 @@ async def get_constraints(request: FacadeRequest, query: ReadQuery) -> Answer:
 
 async def put_value(request: FacadeRequest, query: ExpiryQuery) -> Answer:
     """Store a value; If-Match and If-None-Match make it conditional."""
-    async with request_body(request) as body:
+    async with RequestBody(request) as body:
         return await _write(request, _KeyWrite(decode_value_body(body), query.ttl_ms))
 
 

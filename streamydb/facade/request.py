@@ -5,8 +5,8 @@ A body is read within bounds of size, time and memory, and decoded strictly.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -25,6 +25,7 @@ from streamydb.errors import (
 from streamydb.facade.answer import Sender
 from streamydb.facade.asgi import Headers, Receive, Scope
 from streamydb.facade.auth import ANYBODY, Caller
+from streamydb.facade.bounds import Reservation
 from streamydb.facade.generations import require_said
 from streamydb.facade.headers import check_content, declared_bytes
 from streamydb.facade.payloads import place_of
@@ -150,26 +151,39 @@ class StateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 _NO_JSON: Final = "Send one JSON value in UTF-8; a text needs quotes."
 
 
-@asynccontextmanager
-async def request_body(request: FacadeRequest) -> AsyncGenerator[bytes, None]:
-    """Read the body of a request; its bytes count against a bound until the block ends.
-    Raises ProblemError: unsupported-media-type, expectation-failed, invalid-parameter (the headers
-    say that it is something else than JSON), too-large, overloaded, body-timeout.
+class RequestBody:
+    """The body of a request, for a block; its bytes count against a bound until the block ends.
+
+    No generator: Python's registry of those costs a request as much as the block does.
     """
-    services, headers = request.services, request.fields
-    settings = services.settings
-    limit = settings.body_bytes_max
-    check_content(headers)
-    if declared_bytes(headers) > limit:
-        raise _too_large(limit)
-    with services.bodies.reserve() as grow:
-        work = _received(request.receive, grow, limit)
+
+    def __init__(self, request: FacadeRequest) -> None:
+        self._request = request
+        self._reserved = Reservation(request.services.bodies)
+
+    async def __aenter__(self) -> bytes:
+        """Read it. Raises ProblemError: unsupported-media-type, expectation-failed,
+        invalid-parameter (the headers say that it is something else than JSON), too-large,
+        overloaded, body-timeout.
+        """
+        request, services = self._request, self._request.services
+        settings = services.settings
+        limit = settings.body_bytes_max
+        check_content(request.fields)
+        if declared_bytes(request.fields) > limit:
+            raise _too_large(limit)
+        work = _received(request.receive, self._reserved.grow, limit)
         in_time = partial(services.ending.timeout, left_s=BODY_LEFT_S)
         try:
-            body = await await_within(settings.body_timeout_s, work, in_time)
-        except TimeoutError:
-            raise _too_slow(ends=services.ending.begun) from None
-        yield body
+            return await await_within(settings.body_timeout_s, work, in_time)
+        except BaseException as error:
+            self._reserved.end()
+            if isinstance(error, TimeoutError):
+                raise _too_slow(ends=services.ending.begun) from None
+            raise
+
+    async def __aexit__(self, *error: object) -> None:
+        self._reserved.end()
 
 
 async def _received(receive: Receive, grow: Callable[[int], None], limit: int) -> bytes:

@@ -13,7 +13,7 @@ from streamydb.facade.headers import Preference, idempotency_key, preference
 from streamydb.facade.payloads import refuse_code
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import NoQuery
-from streamydb.facade.request import FacadeRequest, StateBody, decode_fields, request_body
+from streamydb.facade.request import FacadeRequest, RequestBody, StateBody, decode_fields
 from streamydb.facade.sql_queries import SqlQuery
 from streamydb.facade.sql_statements import SqlTransaction
 from streamydb.facade.transactions import authorise_and_execute
@@ -34,7 +34,7 @@ class _Body(StateBody):
 async def post_query(request: FacadeRequest, _: NoQuery) -> Answer:
     """Run one SELECT over the table `kv(key, value, version, ts)` at one snapshot."""
     services = request.services
-    async with request_body(request) as raw:
+    async with RequestBody(request) as raw:
         body = decode_fields(
             raw, _decode_query,
             'Send {"sql": "select …"} and, if you like, params, prefix, at, consistency.',
@@ -67,7 +67,7 @@ async def post_sql(request: FacadeRequest, _: NoQuery) -> Answer:
     """Execute statements on tables as one transaction: the rows and counts of each."""
     services = request.services
     headers = request.headers
-    async with request_body(request) as raw:
+    async with RequestBody(request) as raw:
         body = decode_fields(
             raw, _decode_statements,
             'Send {"statements": [{"sql": "select …", "params": []}]} and, if you like, tables, '

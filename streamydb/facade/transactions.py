@@ -23,7 +23,7 @@ from streamydb.facade.payloads import (
 from streamydb.facade.ports import LogPosition
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.queries import NoQuery, VerdictQuery
-from streamydb.facade.request import FacadeRequest, request_body
+from streamydb.facade.request import FacadeRequest, RequestBody
 from streamydb.facade.services import Services
 from streamydb.facade.writes import PendingWrite, TransactionWriter, location, verdict_body
 from streamydb.limits import INTEGER_MAX, LOCK_ATTEMPTS_MAX
@@ -48,7 +48,7 @@ def _send_no_more(_txn_id: str, _payload: bytes, _result: Result) -> None:
 async def post_transaction(request: FacadeRequest, _: NoQuery) -> Answer:
     """Execute a transaction: 200 with its verdict, committed or aborted; 202 with Prefer."""
     headers = request.headers
-    async with request_body(request) as body:
+    async with RequestBody(request) as body:
         txn_id, payload = transaction_body(body, idempotency_key(headers))
         return await execute(request, txn_id, payload, preference(headers))
 

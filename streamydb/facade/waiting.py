@@ -8,6 +8,7 @@ verdict or a read model may still come, so those waits go on for `WORK_LEFT_S`.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
@@ -22,35 +23,78 @@ BODY_LEFT_S: Final = 1.0
 
 
 class Shutdown:
-    """Shortens the waits of a facade once it has `begun` to end."""
+    """Ends waits at their times, which are shorter once the facade has `begun` to end.
+
+    Most waits end long before. So all of them share one timer of the event loop, of which one for
+    each would cost more.
+    """
 
     def __init__(self) -> None:
         self.begun = False
         self._waits: set[_Wait] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = math.inf
 
     def begin(self) -> None:
         """Shorten all waits; call it in the event loop."""
         self.begun = True
+        now_s = asyncio.get_running_loop().time()
         for wait in self._waits:
-            wait.shorten()
+            wait.shorten(now_s)
+        self._end_late()
 
     def timeout(self, seconds: float, left_s: float = 0.0) -> _Wait:
         """Return a context that ends as `asyncio.timeout`, or `left_s` after the shutdown began."""
-        return _Wait(self, self._waits, seconds, left_s)
+        return _Wait(self, seconds, left_s)
+
+    def add(self, wait: _Wait, now_s: float) -> None:
+        """End a wait at its time, unless it is removed before."""
+        if self.begun:
+            wait.shorten(now_s)
+        self._waits.add(wait)
+        if wait.ends_s < self._timer_s:
+            self._set_timer(wait.ends_s)
+
+    def remove(self, wait: _Wait) -> None:
+        self._waits.discard(wait)
+
+    def _set_timer(self, at_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_s, self._timer = at_s, None
+        if at_s < math.inf:
+            self._timer = asyncio.get_running_loop().call_at(at_s, self._end_late)
+
+    def _end_late(self) -> None:
+        """End the waits whose time is over, and look again when that of the next one is."""
+        now_s = asyncio.get_running_loop().time()
+        for wait in [wait for wait in self._waits if wait.ends_s <= now_s]:
+            self._waits.discard(wait)
+            wait.end()
+        self._set_timer(min((wait.ends_s for wait in self._waits), default=math.inf))
 
 
 class _Wait:
-    def __init__(self, ending: Shutdown, waits: set[_Wait], seconds: float, left_s: float) -> None:
-        self._ending = ending
+    """A block of a task that ends with TimeoutError at ``ends_s`` of the event loop's clock."""
+
+    def __init__(self, waits: Shutdown, seconds: float, left_s: float) -> None:
         self._waits = waits
         self._left_s = left_s
-        self._timeout = asyncio.timeout(seconds)
+        self._seconds = seconds
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelling = 0
+        self._is_over = False
+        self.ends_s = math.inf
 
     async def __aenter__(self) -> None:
-        await self._timeout.__aenter__()
-        self._waits.add(self)
-        if self._ending.begun:
-            self.shorten()
+        loop = asyncio.get_running_loop()
+        self._task = task = asyncio.current_task(loop)
+        if task is None:
+            raise RuntimeError("only a task can wait for a time")
+        self._cancelling = task.cancelling()
+        now_s = loop.time()
+        self.ends_s = now_s + self._seconds
+        self._waits.add(self, now_s)
 
     async def __aexit__(
         self,
@@ -58,15 +102,22 @@ class _Wait:
         error: BaseException | None,
         frames: TracebackType | None,
     ) -> None:
-        """Wait no longer. Raises TimeoutError: the time was over."""
-        self._waits.discard(self)
-        await self._timeout.__aexit__(kind, error, frames)
+        """Wait no longer. Raises TimeoutError: the time was over (as `asyncio.Timeout` tells)."""
+        self._waits.remove(self)
+        if not self._is_over or self._task is None:
+            return
+        is_ours = self._task.uncancel() <= self._cancelling
+        if is_ours and kind is asyncio.CancelledError:
+            raise TimeoutError from error
 
-    def shorten(self) -> None:
-        until = asyncio.get_running_loop().time() + self._left_s
-        ends = self._timeout.when()
-        if not self._timeout.expired() and (ends is None or ends > until):
-            self._timeout.reschedule(until)
+    def shorten(self, now_s: float) -> None:
+        self.ends_s = min(self.ends_s, now_s + self._left_s)
+
+    def end(self) -> None:
+        """Have the task leave the block."""
+        self._is_over = True
+        if self._task is not None:
+            self._task.cancel()
 
 
 _T = TypeVar("_T")

@@ -151,7 +151,7 @@ class TransactionWriter:
         """
         try:
             with self._traces.span("append"):
-                async with asyncio.timeout(self._settings.append_timeout_s):
+                async with self._ending.timeout(self._settings.append_timeout_s, math.inf):
                     position = await self._log.append(txn_id, payload, self._traces.headers())
         except KafkaUnavailableError as error:
             raise ProblemError(

@@ -1,10 +1,11 @@
 """Compile plain records straight from their bytes: the fast half of `compile`.
 
 A kernel reads records that keep to a narrow form: ASCII text without escapes, integers of at most
-18 digits, `id`, `deadline_ms`, `reads`, and `updates` (put of an integer or a text, delete, add,
-max, min, next_id) or a `call` (see `call_reader`), at most 16 reads and 16 updates, every name
-once. It takes nothing that `records.decode` would not take, and gives what `compile` would make of
-it; everything else, good or bad, it leaves to `compile`. A test holds the two against each other.
+18 digits, `id`, `deadline_ms`, `checks` (see `check_reader`), `reads`, and `updates` (put of an
+integer or a text, delete, add, max, min, next_id) or a `call` (see `call_reader`), at most 16
+checks, reads and updates each, every name once. It takes nothing that `records.decode` would not
+take, and gives what `compile` would make of it; everything else, good or bad, it leaves to
+`compile`. A test holds the two against each other.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ from streamydb.parser.call_reader import (
     read_call,
     read_keys,
 )
+from streamydb.parser.check_reader import CHECKS_MAX, read_checks
 from streamydb.parser.update_reader import (
-    KEY_END,
     KEY_START,
     OPERAND_END,
     OPERAND_START,
@@ -57,9 +58,8 @@ Records = npt.NDArray[Any]
 _MOST: Final = UPDATES_MAX
 """Reads of a plain record, and updates."""
 
-
 _ID, _READS, _UPDATES = word_of("id"), word_of("reads"), word_of("updates")
-_CALL = word_of("call")
+_CALL, _CHECKS = word_of("call"), word_of("checks")
 _DEADLINE_HEAD, _DEADLINE_TAIL = word_of("deadline"), word_of("_ms")
 _DEADLINE_BYTES: Final = len("deadline_ms")
 
@@ -70,9 +70,11 @@ _NOTED: Final = _CALLED + CALL_TAKES
 
 # What a record gave, by bit.
 _ID_SEEN, _UPDATES_SEEN, _READS_SEEN, _DEADLINE_SEEN, _CALL_SEEN = 1, 2, 4, 8, 16
+_CHECKS_SEEN: Final = 32
 
-# In the place of how many updates a record has: it has a call.
+# In the place of how many updates a record has: it has a call; it is not plain.
 _IS_CALL: Final = -2
+_NOT_PLAIN: Final = (-1, -1, -1)
 
 # The kinds of records that are told: those that compile to steps, and calls.
 _STEPS, _CALLS = 1, 2
@@ -96,12 +98,15 @@ class _Draft(NamedTuple):
     """The fields read of one record.
 
     ``steps``: its updates (dtype STEP), and behind room for all of them a read. ``spans``: the key
-    and the operand of each update. ``reads``: the keys to read. ``call_reads``, ``call_keys``: the
-    keys that its call may read, and write.
+    and the operand of each update. ``checks``, ``check_spans``: the same of its checks.
+    ``reads``: the keys to read. ``call_reads``, ``call_keys``: the keys that its call may read, and
+    write.
     """
 
     steps: Records
     spans: Ints
+    checks: Records
+    check_spans: Ints
     reads: Ints
     call_reads: Ints
     call_keys: Ints
@@ -119,29 +124,29 @@ class _Compiled(NamedTuple):
 
 
 @leaf
-def _record(data: Bytes, at: int, end: int, noted: Ints, draft: _Draft) -> tuple[int, int]:
-    """Read one record: (updates, reads), or (-1, -1) when it is not plain.
+def _record(data: Bytes, at: int, end: int, noted: Ints, draft: _Draft) -> tuple[int, int, int]:
+    """Read one record: (updates, reads, checks), or `_NOT_PLAIN`.
 
-    Instead of updates it may have a call: then (-2, reads).
+    Instead of updates it may have a call: then (`_IS_CALL`, reads, 0).
     """
     seen = 0
-    updates, read = 0, 0
+    updates, read, checks = 0, 0, 0
     at = after(data, at, end, c.OPEN_BRACE)
     while at >= 0:
         stop = text_end(data, at, end)
         if stop < 0:
-            return -1, -1
+            return _NOT_PLAIN
         start, name_end = at + 1, stop
         name = short_name(data, start, name_end)
         at = after(data, stop + 1, end, c.COLON)
         if at < 0:
-            return -1, -1
+            return _NOT_PLAIN
         if name == _ID and seen & _ID_SEEN == 0:
             seen |= _ID_SEEN
             stop = text_end(data, at, end)
             length = stop - at - 1
             if stop < 0 or length < 1 or length > ID_BYTES_MAX or data[at + 1] == RESERVED_BYTE:
-                return -1, -1
+                return _NOT_PLAIN
             noted[_ID_SPAN], noted[_ID_SPAN + 1] = at + 1, stop
             at = blank(data, stop + 1, end)
         elif name == _UPDATES and seen & _UPDATES_SEEN == 0:
@@ -153,26 +158,30 @@ def _record(data: Bytes, at: int, end: int, noted: Ints, draft: _Draft) -> tuple
         elif name == _READS and seen & _READS_SEEN == 0:
             seen |= _READS_SEEN
             at, read = read_keys(data, at, end, draft.reads, True)
+        elif name == _CHECKS and seen & _CHECKS_SEEN == 0:
+            seen |= _CHECKS_SEEN
+            at, checks = read_checks(data, at, end, draft.checks, draft.check_spans)
         elif seen & _DEADLINE_SEEN == 0 and _is_deadline(data, start, name_end):
             seen |= _DEADLINE_SEEN
             noted[_DEADLINE_SPAN] = at
             at, noted[_DEADLINE] = integer(data, at, end)
             noted[_DEADLINE_SPAN + 1] = at
             if at < 0 or noted[_DEADLINE] < 1:
-                return -1, -1
+                return _NOT_PLAIN
             at = blank(data, at, end)
         else:
-            return -1, -1
+            return _NOT_PLAIN
         if at >= 0 and at < end and data[at] == c.COMMA:
             at = blank(data, at + 1, end)
             continue
         at = -1 if at < 0 else after(data, at, end, c.CLOSE_BRACE)
         if at != end or seen & _ID_SEEN == 0:
-            return -1, -1
+            return _NOT_PLAIN
         if seen & _CALL_SEEN != 0:
-            return (_IS_CALL, read) if seen & _UPDATES_SEEN == 0 else (-1, -1)
-        return updates, read
-    return -1, -1
+            is_plain = seen & _UPDATES_SEEN == 0 and checks == 0
+            return (_IS_CALL, read, 0) if is_plain else _NOT_PLAIN
+        return updates, read, checks
+    return _NOT_PLAIN
 
 
 @leaf
@@ -216,6 +225,24 @@ def _emit_call(
 
 
 @leaf
+def _key_at(data: Bytes, out: _Compiled, first: int, count: int, key: Ints) -> tuple[int, int]:
+    """Find a key among those of a record, or add it; its number, and how many there are then."""
+    position = _find(data, out.keys, first, count, key)
+    if position >= 0:
+        return position, count
+    out.keys[first + count, 0], out.keys[first + count, 1] = key[0], key[1]
+    out.writes[first + count] = 0
+    return count, count + 1
+
+
+@leaf
+def _emit_step(out: _Compiled, made: int, step: Any, spans: Ints) -> None:
+    """Write the step ``made``; ``spans``: of its key and its operand."""
+    out.steps[made] = step
+    out.operands[made, 0], out.operands[made, 1] = spans[OPERAND_START], spans[OPERAND_END]
+
+
+@leaf
 def _emit_read(out: _Compiled, made: int, read: Any, key: int) -> None:
     """Write the step ``made``: to read the key numbered ``key``."""
     out.steps[made] = read
@@ -225,42 +252,37 @@ def _emit_read(out: _Compiled, made: int, read: Any, key: int) -> None:
 
 @leaf
 def _emit(
-    data: Bytes, counts: tuple[int, int], draft: _Draft, out: _Compiled, ends: tuple[int, int]
+    data: Bytes, counts: tuple[int, int, int], draft: _Draft, out: _Compiled, ends: tuple[int, int]
 ) -> tuple[int, int]:
     """Write a record's keys and steps behind the ends of all before; the new ends, or (-1, -1).
 
-    ``counts``: how many updates and reads there are.
+    ``counts``: how many updates, reads and checks there are.
     """
-    updates, read = counts
+    updates, read, checks = counts
     at_key, made = ends
-    steps, spans, reads, keys, writes = draft.steps, draft.spans, draft.reads, out.keys, out.writes
-    count = 0
+    steps, spans, reads, count = draft.steps, draft.spans, draft.reads, 0
+    for k in range(checks):
+        key = draft.check_spans[k, KEY_START:OPERAND_START]
+        draft.checks[k].key, count = _key_at(data, out, at_key, count, key)
+        _emit_step(out, made, draft.checks[k], draft.check_spans[k])
+        made += 1
     for k in range(read):
-        if _find(data, keys, at_key, count, reads[k]) < 0:
-            keys[at_key + count, 0], keys[at_key + count, 1] = reads[k, 0], reads[k, 1]
-            writes[at_key + count] = 0
-            _emit_read(out, made, steps[_MOST], count)
-            made += 1
-            count += 1
-    named = count
-    for k in range(updates):
-        position = _find(data, keys, at_key, count, spans[k, KEY_START:OPERAND_START])
-        if position < 0:
-            position = count
-            keys[at_key + count, 0] = spans[k, KEY_START]
-            keys[at_key + count, 1] = spans[k, KEY_END]
-            count += 1
-        elif writes[at_key + position] != 0:
-            return -1, -1
-        writes[at_key + position] = 1
-        steps[k].key = position
-        if steps[k].op == p.NEXT_ID and position >= named:
+        if _find(data, reads, 0, k, reads[k]) < 0:
+            position, count = _key_at(data, out, at_key, count, reads[k])
             _emit_read(out, made, steps[_MOST], position)
             made += 1
     for k in range(updates):
-        out.steps[made] = steps[k]
-        out.operands[made, 0] = spans[k, OPERAND_START]
-        out.operands[made, 1] = spans[k, OPERAND_END]
+        key = spans[k, KEY_START:OPERAND_START]
+        position, count = _key_at(data, out, at_key, count, key)
+        if out.writes[at_key + position] != 0:
+            return -1, -1
+        out.writes[at_key + position] = 1
+        steps[k].key = position
+        if steps[k].op == p.NEXT_ID and _find(data, reads, 0, read, key) < 0:
+            _emit_read(out, made, steps[_MOST], position)
+            made += 1
+    for k in range(updates):
+        _emit_step(out, made, steps[k], spans[k])
         made += 1
     return at_key + count, made
 
@@ -340,10 +362,12 @@ def scan(values: Ragged) -> Scanned:
     values = Ragged(data, values.offsets)
     n = len(values)
     size = int(values.offsets[-1] - values.offsets[0])
-    most = min((2 * _MOST + 2 * CALL_KEYS_MAX + 1) * n, size // 4 + 1)
+    most = min((CHECKS_MAX + 2 * _MOST + 2 * CALL_KEYS_MAX + 1) * n, size // 4 + 1)
     draft = _Draft(
         np.zeros(_MOST + 1, p.STEP),
         np.empty((_MOST, 4), np.int64),
+        np.zeros(CHECKS_MAX, p.STEP),
+        np.empty((CHECKS_MAX, 4), np.int64),
         np.empty((_MOST, 2), np.int64),
         np.empty((CALL_KEYS_MAX, 2), np.int64),
         np.empty((CALL_KEYS_MAX, 2), np.int64),

@@ -5,6 +5,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayDeque;
 import java.util.Iterator;
+import java.util.concurrent.locks.LockSupport;
 
 import org.apache.spark.TaskContext;
 import org.apache.spark.api.java.function.MapPartitionsFunction;
@@ -20,9 +21,11 @@ import org.apache.spark.util.TaskCompletionListener;
  * record waits, because the operator before Python hands a row on only when it has the next one.
  *
  * Each row costs Spark and Python as much as many records, so they are some time apart, and longer
- * while each holds many. A record that comes alone does not wait.
+ * while each holds many. What clients send together comes within fractions of a millisecond, so a
+ * row after one of several records waits for that. A record that comes alone does not wait.
  *
- * Janino compiles this text: it knows no lambdas, and no type arguments at calls.
+ * Janino compiles this text: it knows no lambdas, and no type arguments at calls; it makes private
+ * methods static, so that a synchronized one would lock the class.
  */
 public final class RecordPacking implements MapPartitionsFunction<Row, byte[]>, Serializable {
   private static final long serialVersionUID = 1L;
@@ -32,6 +35,8 @@ public final class RecordPacking implements MapPartitionsFunction<Row, byte[]>, 
   private static final int HEAD_BYTES = 20;
   private static final byte[] NONE = new byte[0];
   private static final long JOIN_MS = 10000L;
+  private static final long GATHER_NS = 400000L;
+  private static final int GATHERS = 5;
 
   private final int recordsMax;
   private final long bytesMax;
@@ -103,6 +108,7 @@ public final class RecordPacking implements MapPartitionsFunction<Row, byte[]>, 
     private final long fewApartNs;
     private long apartNs;
     private long takenNs;
+    private int takenSize = 0;
     private final ArrayDeque<Object> records = new ArrayDeque<Object>();
     private long bytes = 0L;
     private boolean ended = false;
@@ -133,6 +139,19 @@ public final class RecordPacking implements MapPartitionsFunction<Row, byte[]>, 
       return true;
     }
 
+    /** Waits for a record; returns true if those that were sent with it may still come. */
+    synchronized boolean awaitFirst() throws InterruptedException {
+      boolean waits = records.isEmpty();
+      while (records.isEmpty() && !ended) {
+        wait();
+      }
+      return waits && takenSize > 1 && restNs() <= 0 && !ended;
+    }
+
+    synchronized int size() {
+      return records.size();
+    }
+
     private boolean isFull() {
       return records.size() >= recordsMax || bytes >= bytesMax;
     }
@@ -159,15 +178,22 @@ public final class RecordPacking implements MapPartitionsFunction<Row, byte[]>, 
     }
 
     /** Waits for records and takes them; none: that is the end. Throws why it came. */
-    synchronized Object[] take() throws Throwable {
-      while (records.isEmpty() && !ended) {
-        wait();
+    Object[] take() throws Throwable {
+      int before = awaitFirst() ? 0 : size();
+      for (int i = 0; i < GATHERS && size() > before; i++) {
+        before = size();
+        LockSupport.parkNanos(GATHER_NS);
       }
+      return taken();
+    }
+
+    synchronized Object[] taken() throws Throwable {
       for (long ns = restNs(); ns > 0 && !ended && !isFull(); ns = restNs()) {
         wait(ns / MS_NS, (int) (ns % MS_NS));
       }
       takenNs = System.nanoTime();
-      apartNs = records.size() < MANY ? fewApartNs : 4 * fewApartNs;
+      takenSize = records.size();
+      apartNs = takenSize < MANY ? fewApartNs : 4 * fewApartNs;
       if (records.isEmpty() && error != null) {
         throw error;
       }

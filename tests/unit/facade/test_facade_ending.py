@@ -184,3 +184,39 @@ async def test_waits_are_shortened_and_never_made_longer() -> None:
     assert await waits(NEVER_S) == "over"
     assert ending.begun
     assert not ending._waits
+
+
+@scenario
+async def test_each_wait_ends_at_its_time_whichever_came_first() -> None:
+    ending = Shutdown()
+
+    async def waits(seconds: float) -> None:
+        async with ending.timeout(NEVER_S), ending.timeout(seconds):
+            await asyncio.Event().wait()
+
+    tasks = [asyncio.create_task(waits(each)) for each in (0.03, NEVER_S, 0.01, 0.0, 0.02)]
+    left = tasks.pop(1)
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(each) for each in found] == [TimeoutError] * 4
+    assert len(ending._waits) == 2
+    left.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await left
+    assert not ending._waits
+
+
+@scenario
+async def test_who_cancels_a_task_at_the_end_of_its_wait_is_heard() -> None:
+    ending = Shutdown()
+
+    async def wait() -> None:
+        async with ending.timeout(NEVER_S):
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    for each in tuple(ending._waits):
+        each.end()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamydb.facade import FacadeSettings, create_app
-from streamydb.facade.bounds import Budget, Limiter
+from streamydb.facade.bounds import Budget, Limiter, Reservation
 from streamydb.facade.ports import LogPosition
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.result_batch import position_of
@@ -198,14 +198,16 @@ def test_a_limiter_counts(steps: list[tuple[str, bool]]) -> None:
 
 def test_a_budget_is_given_back() -> None:
     budget = Budget(10)
-    with budget.reserve() as one:
-        one(6)
-        with budget.reserve() as two:
-            two(4)
-            with pytest.raises(ProblemError):
-                two(1)
-            assert budget.held == 10
-        assert budget.held == 6
+    one, two = Reservation(budget), Reservation(budget)
+    one.grow(6)
+    two.grow(4)
+    with pytest.raises(ProblemError):
+        two.grow(1)
+    assert budget.held == 10
+    two.end()
+    assert budget.held == 6
+    one.end()
+    one.end()
     assert budget.held == 0
 
 

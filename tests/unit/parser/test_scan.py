@@ -12,18 +12,24 @@ import numpy as np
 import pytest
 
 from simulator.workload import Deadlines, Workload
+from streamydb.client.session import new_id
+from streamydb.facade.conditions import Conditions, KeyConditions
+from streamydb.facade.payloads import conditional_write
 from streamydb.frames.record_rows import CompiledRecords
 from streamydb.frames.table import Ragged, Texts
 from streamydb.limits import ID_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from streamydb.parser import compile as compiler
 from streamydb.parser import scan as scanner
 from streamydb.parser.call_reader import CALL_KEYS_MAX
+from streamydb.parser.check_reader import CHECKS_MAX
 from streamydb.parser.scan import Scanned, scan
+from streamydb.parser.update_reader import UPDATES_MAX
+from streamydb.records.deadline import with_deadline
 
 ODD = b'{}[],:"\\0123456789.-eE axy \n\x00\x7f\x80'
 TOKENS = (
     '"id" "op" "key" "by" "min" "max" "value" "add" "put" "next_id" "reads" "updates" '
-    '"deadline_ms" '
+    '"deadline_ms" "checks" "version" "exists" "eq" '
     "{ } [ ] , : "
     '1 -1 0 -0 "x" "y" 12345678901234567890 1.5 null true "" "é"'
 ).split()
@@ -72,6 +78,23 @@ def shuffled(rng: random.Random, members: dict[str, Any]) -> dict[str, Any]:
     return dict(rng.sample(list(members.items()), len(members)))
 
 
+COMPARATORS = ("version", "exists", "eq", "ne", "lt", "le", "gt", "ge")
+
+
+def checked(rng: random.Random) -> list[dict[str, Any]]:
+    """Some checks, mostly of one comparison each."""
+    checks = []
+    for _ in range(rng.choice([0, 1, 1, 2, 3, 17])):
+        check: dict[str, Any] = {"key": rng.choice(["a", "b", "c", "$s", *[""] * rng.randrange(2)])}
+        for name in rng.sample(COMPARATORS, rng.choice([1, 1, 1, 1, 1, 2, 0])):
+            numbers = [True, False] if name == "exists" else [0, 1, 5]
+            check[name] = rng.choice(numbers if rng.random() < 0.8 else NUMBERS)
+        if rng.random() < 0.03:
+            check["range"] = {"prefix": "a"}
+        checks.append(shuffled(rng, check))
+    return checks
+
+
 def structured(rng: random.Random) -> bytes:
     """An object of the right kind with random members, some of them wrong."""
     updates = []
@@ -86,6 +109,8 @@ def structured(rng: random.Random) -> bytes:
     record: dict[str, Any] = {"id": rng.choice(["x", "é", ""]), "updates": updates, "reads": reads}
     if rng.random() < 0.5:
         record["deadline_ms"] = rng.choice([*NUMBERS, 1, 1_700_000_000_000])
+    if rng.random() < 0.5:
+        record["checks"] = checked(rng)
     if rng.random() < 0.3:
         record.pop(rng.choice(list(record)))
     separators = rng.choice([(",", ":"), (" , ", " : ")])
@@ -130,6 +155,7 @@ def called(rng: random.Random) -> bytes:
         call |= rng.choice([{"ranges": []}, {"ranges": [{"prefix": "a"}]}, {"other": 1}])
     record: dict[str, Any] = {"id": rng.choice(["x", "y", "$flow/1/1", ""]), "call": call}
     others: list[dict[str, Any]] = [{"reads": some(3)}, {"deadline_ms": 5}, {"updates": []}]
+    others += [{"checks": []}, {"checks": [{"key": "a", "version": 1}]}]
     extra = rng.choice([{}, {}, *others])
     separators = rng.choice([(",", ":"), (" , ", " : ")])
     made = shuffled(rng, record | extra | {"call": shuffled(rng, call)})
@@ -185,6 +211,26 @@ def test_the_simulators_records(seed: int) -> None:
         ('{"id":"a","updates":[{"op":"add","key":"k","by":1,"value":2}]}', False),
         ('{"id":"a","asserts":{"k":1}}', False),
         ("", False),
+        ('{"id":"a","checks":[],"updates":[{"op":"put","key":"k","value":1}]}', True),
+        ('{"checks" : [ { "key" : "k" , "version" : 0 } ] , "id":"a"}', True),
+        ('{"id":"a","checks":[{"exists":false,"key":"k"},{"key":"k","exists":true}]}', True),
+        ('{"id":"a","checks":[{"key":"k","eq":"t"},{"key":"k","ne":-5},{"key":"l","le":5}]}', True),
+        ('{"id":"a","checks":[{"key":"$k","version":1}]}', True),
+        ('{"id":"a","checks":[{"key":"k","version":-1}]}', False),
+        ('{"id":"a","checks":[{"key":"k","version":"1"}]}', False),
+        ('{"id":"a","checks":[{"key":"k","exists":1}]}', False),
+        ('{"id":"a","checks":[{"key":"k","exists":trueish}]}', False),
+        ('{"id":"a","checks":[{"key":"k","exists":true,"version":1}]}', False),
+        ('{"id":"a","checks":[{"key":"k","key":"l","version":1}]}', False),
+        ('{"id":"a","checks":[{"key":"k","eq":null}]}', False),
+        ('{"id":"a","checks":[{"key":"k","lt":"t"}]}', False),
+        ('{"id":"a","checks":[{"key":"k"}]}', False),
+        ('{"id":"a","checks":[{"version":1}]}', False),
+        ('{"id":"a","checks":[{"key":"","version":1}]}', False),
+        ('{"id":"a","checks":[{"key":"k","version":1},]}', False),
+        ('{"id":"a","checks":[],"checks":[]}', False),
+        ('{"id":"a","checks":[],"call":{"procedure":"m.f"}}', True),
+        ('{"id":"a","checks":[{"key":"k","version":1}],"call":{"procedure":"m.f"}}', False),
         ('{"id":"a","call":{"procedure":"m.f"}}', True),
         ('{"call" : { "args" : { "x" : [ ] , "y" : { } } , "procedure" : "m.f" },"id":"a"}', True),
         ('{"id":"a","call":{"procedure":"m.f","keys":["m","m"],"reads":["m"]}}', True),
@@ -219,19 +265,51 @@ def test_as_many_keys_of_a_call_as_there_is_room_for_and_one_more() -> None:
     assert_alike([*values])
 
 
+def test_the_writes_of_a_facade_are_plain() -> None:
+    """With all conditions that a request may have, and the deadline that it gets."""
+    of_keys = KeyConditions("k", Conditions())
+    checks: list[list[dict[str, Any]]]
+    checks = [[], [of_keys.check(7)], [of_keys.present()], [of_keys.absent()]]
+    values = [
+        with_deadline(conditional_write(new_id(), "k", value, check), 1_700_000_000_000)
+        for value in (b"1", b'"text"', None)
+        for check in checks
+    ]
+    assert scan(Ragged.of(values)).plain.all()
+    assert_alike([*values])
+
+
+def test_as_many_checks_as_there_is_room_for_and_one_more() -> None:
+    def checked(count: int) -> bytes:
+        checks = [{"key": f"k{i}", "version": i} for i in range(count)]
+        updates = [{"op": "next_id", "key": f"k{i}"} for i in range(UPDATES_MAX)]
+        record = {"id": "a", "checks": checks, "reads": ["k1", "r", "k1"], "updates": updates}
+        return json.dumps(record).encode()
+
+    values = [checked(CHECKS_MAX), checked(CHECKS_MAX + 1), checked(CHECKS_MAX)]
+    assert scan(Ragged.of(values)).plain.tolist() == [True, False, True]
+    assert_alike([*values])
+
+
 def test_limits_at_n_and_one_more() -> None:
     def put(id_: int, key: int, value: int) -> bytes:
         update = {"op": "put", "key": "k" * key, "value": "v" * value}
         return json.dumps({"id": "i" * id_, "updates": [update]}).encode()
+
+    def check(key: int, value: int) -> bytes:
+        return json.dumps({"id": "a", "checks": [{"key": "k" * key, "eq": "v" * value}]}).encode()
 
     longest = put(ID_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX - 2)
     beyond = [
         put(ID_BYTES_MAX + 1, 1, 1),
         put(1, KEY_BYTES_MAX + 1, 1),
         put(1, 1, VALUE_BYTES_MAX - 1),
+        check(KEY_BYTES_MAX + 1, 1),
+        check(1, VALUE_BYTES_MAX - 1),
     ]
-    assert scan(Ragged.of([longest, *beyond])).plain.tolist() == [True, False, False, False]
-    assert_alike([longest, *beyond])
+    allowed = [longest, check(KEY_BYTES_MAX, VALUE_BYTES_MAX - 2)]
+    assert scan(Ragged.of([*allowed, *beyond])).plain.tolist() == [True] * 2 + [False] * 5
+    assert_alike([*allowed, *beyond])
 
 
 def test_one_kernel_reads_what_comes_from_arrow_and_what_does_not(
