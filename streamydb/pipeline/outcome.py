@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,7 @@ class RunParts:
 
 log = logging.getLogger("streamydb.pipeline")
 _POLL_S = 0.2
+_ASK_S = 0.6  # so often the JVM is asked about the query: that takes more than to look if it lives
 _JVM_END_S = 3.0
 _SHUTDOWNS = ("SparkContext was shut down", "stopped SparkContext", "ThreadPoolExecutor@")
 """Spark's words when its JVM was told to end; the last: it takes no task any more."""
@@ -84,12 +86,14 @@ def wait(queries: RestartedQuery, parts: RunParts, failure: Callable[[], str | N
 
 def _ended(queries: RestartedQuery, parts: RunParts, failure: Callable[[], str | None]) -> int:
     """The exit code of a query that has ended or was told to, with its running batch."""
-    status, ending = parts.status, parts.ending
+    status, ending, ask_s = parts.status, parts.ending, 0.0
     while (why := failure()) is None and not ending.requested.is_set():
         ended = parts.jvm.ended()
         if ended is not None:
             raise JvmEndedError(ended)
-        if not _keeps_up(queries):
+        due = time.monotonic() >= ask_s
+        ask_s = time.monotonic() + _ASK_S if due else ask_s
+        if due and not _keeps_up(queries):
             why = failure()  # the query may have met what another pipeline wrote
             if why is None:
                 return _failed(queries.running, parts)

@@ -50,6 +50,7 @@ ELSEWHERE: Final = "another pipeline leads"
 _SAMPLE_S: Final = 0.1
 _TURN_S: Final = 0.05
 _QUIET_TURN_S: Final = 0.25  # while nothing comes; a turn asks Kafka and the JVM
+_RESTS: Final = 4  # so many of these waits make one while the gear leads and no record waits
 _BASE_S: Final = 1.0
 _AGAIN_S: Final = (0.0, 1.0, 5.0, 15.0, 60.0)
 """How long to wait after a gear that failed before it had led for long, once and again."""
@@ -232,7 +233,7 @@ class RealTimeGear(Background):
 
     def _turn(self, life: GearLife) -> bool:
         """Do what is due; return False if the other gear has the lead and is to keep it."""
-        life.wait(_QUIET_TURN_S if life.is_quiet() else _TURN_S)
+        self._await_turn(life)
         life.require()
         life.note()
         self._look(life)
@@ -249,6 +250,18 @@ class RealTimeGear(Background):
             self._tell(MICRO_BATCH, decision.why)
         self._ask(decision.ask)
         return not decision.ends
+
+    def _await_turn(self, life: GearLife) -> None:
+        """Wait until a turn is due, or something asks for one: that the worker executes after a
+        quiet time, or that a role changes.
+        """
+        if not life.is_quiet():
+            life.wait(_TURN_S)
+            return
+        rests = self._lead.stage == "leading" and self.shifting.is_done()
+        for _ in range(_RESTS if rests else 1):
+            if life.wait(_QUIET_TURN_S) or self._is_over():
+                return
 
     def _roles(self) -> GearRoles:
         life, now_ms, other_leads = self._life, _now_ms(), self._other_leads()

@@ -337,9 +337,11 @@ class GearLife:
         if self._query is None or not self._query.beats():
             raise GearEnded("fault", f"the real-time query has ended: {self._why()}")
 
-    def wait(self, timeout_s: float) -> None:
-        self._changed.wait(timeout_s)
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a change; return True if there is one."""
+        changed = self._changed.wait(timeout_s)
         self._changed.clear()
+        return changed
 
     def drain(self, timeout_s: float) -> None:
         """Have the worker execute no more, and wait until all its outputs are there and resolved.

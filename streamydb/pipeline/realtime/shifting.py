@@ -9,7 +9,8 @@ gear answers ten times later. So the real-time gear leads while it keeps up. Thr
   in few batches; if nothing has moved for a second although the log goes on, it shall hurry.
 
 A record waits until its outputs are in Kafka: outputs may queue behind an executor that keeps up.
-The real-time gear takes the lead after seconds of calm, ten seconds after the last shift at least.
+The real-time gear begins after seconds of calm in which the leader was with the log, ten seconds
+after the last shift at least.
 """
 
 from __future__ import annotations
@@ -101,6 +102,11 @@ class Shifting:
         last = self._samples[-1] if self._samples else None
         return last is not None and last.end - last.position < LATE_RECORDS_MIN
 
+    def is_done(self) -> bool:
+        """Return True if no record waits."""
+        last = self._samples[-1] if self._samples else None
+        return last is not None and last.end <= last.position
+
     def is_calm(self) -> bool:
         """Return True if few records have come lately, and the leader is with them.
 
@@ -127,8 +133,14 @@ class Shifting:
         return None
 
     def wants_up(self, now_ms: int) -> bool:
-        """Return True if the real-time gear is to lead."""
-        return self.is_calm() and now_ms - self._shifted_ms >= _APART_MS
+        """Return True if the real-time gear is to begin: the log is calm, and the leader has been
+        with it all the time.
+
+        Who has only just worked off a backlog may get the next one, and a start takes a second of
+        processor time from it.
+        """
+        with_log = all(each.end - each.position <= CALM_RATE_MAX for each in self._samples)
+        return self.is_calm() and with_log and now_ms - self._shifted_ms >= _APART_MS
 
     def is_doubtful(self, now_ms: int) -> bool:
         """Return True if the gear that leads may be stuck.

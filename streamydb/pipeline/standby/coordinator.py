@@ -30,6 +30,12 @@ log = logging.getLogger("streamydb.standby")
 _TURN_S: Final = 0.1
 # A leader without followers has nobody to hurry for.
 _ALONE_TURN_S: Final = 0.5
+# A message ends the wait at once. The leader's beats are due 50 ms earlier, as with short turns.
+_REST_TURN_S: Final = 0.3
+_REST_MS: Final = 2_000
+"""A query that has gone no further for so long rests."""
+_HEARD_MS: Final = 500
+"""Whoever has not heard the leader for so long may have to take its place."""
 # But people who look for a pipeline see one that runs elsewhere by its beats (`kafka.presence`).
 _ALONE_BEAT_MS: Final = 10_000
 _HISTORY_S_MAX: Final = 60.0
@@ -200,6 +206,7 @@ class Coordinator(Background):
         self._unhandled: deque[Message] = deque()  # a turn failed before it handled these
         self._noted: deque[PipelinePosition] = deque(maxlen=1)
         self._position = PipelinePosition(0, 0, 0)
+        self._moved_ms = _now_ms()
         self.failure: str | None = None
         self.written = 0
 
@@ -308,13 +315,15 @@ class Coordinator(Background):
     def _turn(self) -> None:
         member = self._member
         alone = member.role == "leading" and not member.followed
-        self._hear(_ALONE_TURN_S if alone else _TURN_S)
+        self._hear(_ALONE_TURN_S if alone else self._turn_s())
         if self.failure is not None:
             return
         if self._shards.unsent is not None:
             self._act([self._shards.unsent])
         if self._noted:
-            self._position = position = self._noted.pop()
+            position = self._noted.pop()
+            if position != self._position:
+                self._position, self._moved_ms = position, _now_ms()
             known = self._shards.have_reported(position)
             self._act(member.progress(position.resolved, position.read, _now_ms(), known=known))
         self.failure = self._digests.judge(self._position.feedback)
@@ -326,6 +335,12 @@ class Coordinator(Background):
             self._appeared_ms = _now_ms()
             self._act([member.beat(self._appeared_ms)])
         self._reporter.tell(self._digests.alarm, _now_ms())
+
+    def _turn_s(self) -> float:
+        """Return how long a turn waits for a message: longer while nothing happens."""
+        now_ms = _now_ms()
+        heard = now_ms - self._member.leader.heard_ms < _HEARD_MS
+        return _REST_TURN_S if heard and now_ms - self._moved_ms >= _REST_MS else _TURN_S
 
     def _hear(self, timeout_s: float) -> None:
         """Handle the digests and messages that have come; wait for a message if there is none."""

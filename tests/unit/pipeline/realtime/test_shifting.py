@@ -49,6 +49,16 @@ def test_a_log_is_calm_while_the_micro_batch_gear_is_some_tenths_of_a_second_beh
     assert not shifting.wants_up(now_ms)
 
 
+def test_a_gear_does_not_begin_as_soon_as_a_backlog_is_worked_off() -> None:
+    shifting = Shifting()
+    now_ms = _run(shifting, 0, 5, 0, int(CALM_RATE_MAX) + 1)
+    now_ms = _run(shifting, now_ms, 2, 0)
+    assert shifting.is_calm()
+    assert not shifting.wants_up(now_ms), "the next backlog may be on its way"
+    now_ms = _run(shifting, now_ms, 2, 0)
+    assert shifting.wants_up(now_ms)
+
+
 def test_a_start_does_not_wait_for_calm_but_for_a_backlog_that_is_not_large() -> None:
     shifting = Shifting()
     assert not shifting.may_begin_at_once(), "nothing is known of the log"

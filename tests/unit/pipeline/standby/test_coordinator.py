@@ -15,6 +15,7 @@ from streamydb.kafka.rulings import RulingTopic
 from streamydb.kafka.shared_topics import SharedTopics, SharedTopicsError
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import ElectionMember
+from streamydb.pipeline.standby.position import PipelinePosition
 from streamydb.records.control import Audited, Beat, LeaderClaim, Message
 from streamydb.records.rulings import Book, Fault, Fence, encode_ruling, ruling_of
 from tests.support.wire import Ruled, Wire
@@ -133,6 +134,54 @@ def test_a_leader_is_above_all_that_have_ruled_though_what_they_said_is_kept_no_
         book.take(encode_ruling(Fence(log="log", epoch=epoch, pipeline="me")))
     book.take(encode_ruling(ruling_of(Fault(0, 3, "KeyError"), "log", member.epoch)))
     assert len(book) == 1
+
+
+class Waits(Wire):
+    """Notes how long a turn waits for a message, and has that time pass."""
+
+    def __init__(self, now_s: list[float]) -> None:
+        super().__init__()
+        self._now_s, self.waits_s = now_s, list[float]()
+
+    def poll(self, timeout_s: float) -> list[Message]:
+        self.waits_s.append(timeout_s)
+        self._now_s[0] += 0 if self.coming else timeout_s
+        return super().poll(timeout_s)
+
+
+def test_turns_are_long_while_nothing_happens_and_the_leader_is_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now_s[0], monotonic_ns=lambda: int(now_s[0] * 1e9))
+    monkeypatch.setattr("streamydb.pipeline.standby.coordinator.time", clock)
+    wire = Waits(now_s)
+    found = coordinator(wire, ElectionMember("log", "me", "me", standby=True))
+    found.begin()
+
+    def turns(seconds: float, *, hears: bool = True) -> set[float]:
+        """Return how long the turns of the last second waited."""
+        ends_s = now_s[0] + seconds
+        wire.waits_s.clear()
+        while now_s[0] < ends_s:
+            if hears:
+                wire.coming = [Beat(log="log", pipeline="you", epoch=1, resolved=5, read=5)]
+                found._turn()
+            found._turn()
+            if now_s[0] < ends_s - 1:
+                wire.waits_s.clear()
+        return set(wire.waits_s)
+
+    assert turns(1.5) == {0.1}
+    assert turns(4) == {0.3}
+    found.note(PipelinePosition(3, 3, 1))
+    found._turn()
+    assert turns(1) == {0.1}, "its query goes on"
+    assert turns(4) == {0.3}
+    found.note(PipelinePosition(3, 3, 1))
+    assert turns(1) == {0.3}, "its query has gone no further"
+    turns(2, hears=False)
+    assert wire.waits_s[-1] == 0.1, "the leader is silent"
 
 
 class Digests(Wire):
