@@ -63,7 +63,7 @@ def _plainly_typed(template: Callable[..., Any], args: Any, kws: Any) -> Any:
     return template(tuple(map(plain, args)), {name: plain(of) for name, of in kws.items()})
 
 
-class _Compilation(event.Listener):
+class _CompilerEvents(event.Listener):
     """Keeps Python's collector away while numba compiles: it took a tenth of the time."""
 
     _depth, _enabled = 0, False
@@ -82,7 +82,7 @@ class _Compilation(event.Listener):
             gc.enable()
 
 
-event.register("numba:compile", _Compilation())  # type: ignore[no-untyped-call]
+event.register("numba:compile", _CompilerEvents())  # type: ignore[no-untyped-call]
 
 
 @leaf
