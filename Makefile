@@ -204,7 +204,8 @@ $(READY): setup.cfg layers/setup.cfg pyproject.toml constraints.txt
 	  echo "$(PYTHON) cannot make a virtual environment. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "Making $(VENV) (a minute or a few the first time: PySpark is 480 MB) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(MAKE) --no-print-directory -j 4 install-this install-kernels $(if $(JARS_TOO),install-jars)
+	@$(MAKE) --no-print-directory -j 5 install-pyspark install-this install-others install-kernels \
+	  $(if $(JARS_TOO),install-jars)
 	@touch $@
 
 # The unpacking of PySpark takes half a minute on one core, so does the compilation of the kernels,
@@ -214,6 +215,8 @@ $(READY): setup.cfg layers/setup.cfg pyproject.toml constraints.txt
 NEEDED_BY_KERNELS := ^(numba|numpy|msgspec|lmdb|confluent-kafka|typer|rich|pydantic-settings|psutil)\b
 # PySpark comes as a source, of which pip makes an archive that it opens again: not to compress its
 # jars once more saves 13 seconds.
+# What it depends on, and what we do, is installed with the others: pip takes ten seconds for a package
+# that it builds, which nothing needs to wait for.
 # Ivy comes with PySpark, so that one goes first; the jars come while the rest is installed. Without
 # a network they are missed later, with a message.
 JARS_TOO := $(filter up test,$(MAKECMDGOALS))
@@ -225,14 +228,14 @@ install-pyspark:
 install-first:
 	@$(AFTER) $(PIP) $$($(BIN)/python tools/requirements.py server | grep -E '$(NEEDED_BY_KERNELS)')
 install-others: install-first
-	@$(AFTER) $(PIP) $$($(BIN)/python tools/requirements.py server sql alchemy test | grep -v '^pyspark')
+	@$(AFTER) $(PIP) py4j $$($(BIN)/python tools/requirements.py server sql alchemy test | grep -v '^pyspark')
 install-kernels: install-first
 	-@export PYTHONPATH=.:layers; $(SIMULATE) & simulated=$$!; \
 	  $(AFTER) $(FOLLOW); followed=$$?; wait $$simulated && test $$followed = 0 && touch $(KERNELS)
 install-jars: install-pyspark
 	-@PYTHONPATH=. $(AFTER) $(BIN)/python -m streamydb.local.jars
-install-this: install-pyspark install-others
-	@$(PIP) -e '.[server,sql]' -e './layers[sql]'
+install-this:
+	@$(AFTER) $(PIP) --no-deps -e . -e ./layers
 
 $(READY_DEV): $(READY)
 	@$(PIP) -e '.[server,sql,test,dev]' -e './layers[sql,alchemy,test]'
