@@ -234,7 +234,7 @@ install-kernels: install-first
 	  $(AFTER) $(FOLLOW); followed=$$?; wait $$simulated && test $$followed = 0 && touch $(KERNELS)
 install-jars: install-pyspark
 	-@PYTHONPATH=. $(AFTER) $(BIN)/python -m streamydb.local.jars
-install-this:
+install-this: install-first install-pyspark
 	@$(AFTER) $(PIP) --no-deps -e . -e ./layers
 
 $(READY_DEV): $(READY)
