@@ -3,12 +3,12 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-# The Python that .venv is made with; how many tests run at a time: one a core, and three more where
+# The Python that .venv is made with; how many tests run at a time: one a core, and two more where
 # some of them start Spark or Kafka, which wait for a third of their time (2 GB of memory each): with
-# two more, two cores had nothing to do for a twelfth of the run.
+# one more, two cores had nothing to do for a fifth of the run; with three more it took longer.
 PYTHON ?= python3
 WORKERS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
-TEST_WORKERS ?= $(shell echo $$(( $(WORKERS) + 3 )))
+TEST_WORKERS ?= $(shell echo $$(( $(WORKERS) + 2 )))
 HANDED_OUT := --dist load --maxschedchunk 1
 
 # How long `make test-stalest` and `make campaign` run.
