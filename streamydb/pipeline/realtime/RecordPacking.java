@@ -21,8 +21,8 @@ import org.apache.spark.util.TaskCompletionListener;
  * record waits, because the operator before Python hands a row on only when it has the next one.
  *
  * Each row costs Spark and Python as much as many records, so they are some time apart, and longer
- * while each holds many. What clients send together comes within fractions of a millisecond, so a
- * row after one of several records waits for that. A record that comes alone does not wait.
+ * while each holds many. What many clients send together comes within fractions of a millisecond,
+ * so a row after one of eight records or more waits for that. A record that comes alone does not wait.
  *
  * Janino compiles this text: it knows no lambdas, and no type arguments at calls; it makes private
  * methods static, so that a synchronized one would lock the class.
@@ -35,6 +35,7 @@ public final class RecordPacking implements MapPartitionsFunction<Row, byte[]>, 
   private static final int HEAD_BYTES = 20;
   private static final byte[] NONE = new byte[0];
   private static final long JOIN_MS = 10000L;
+  private static final int GROUP = 8;
   private static final long GATHER_NS = 400000L;
   private static final int GATHERS = 5;
 
@@ -145,7 +146,7 @@ public final class RecordPacking implements MapPartitionsFunction<Row, byte[]>, 
       while (records.isEmpty() && !ended) {
         wait();
       }
-      return waits && takenSize > 1 && restNs() <= 0 && !ended;
+      return waits && takenSize >= GROUP && restNs() <= 0 && !ended;
     }
 
     synchronized int size() {
