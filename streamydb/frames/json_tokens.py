@@ -46,6 +46,20 @@ def after(data: Bytes, at: int, end: int, mark: int) -> int:
 
 
 @leaf
+def next_item(data: Bytes, at: int, end: int, closing: int) -> tuple[int, bool]:
+    """Behind a comma, and that an item follows; or behind ``closing``, and that none does.
+
+    The position is -1 if neither is there, and if ``at`` is -1 already.
+    """
+    if at < 0:
+        return -1, False
+    at = blank(data, at, end)
+    if at < end and data[at] == c.COMMA:
+        return blank(data, at + 1, end), True
+    return after(data, at, end, closing), False
+
+
+@leaf
 def text_end(data: Bytes, at: int, end: int) -> int:
     """The closing quote of a plain text whose opening quote is at ``at``, or -1."""
     if at >= end or data[at] != c.QUOTE:

@@ -13,7 +13,15 @@ import numpy.typing as npt
 
 from streamydb.frames import characters as c
 from streamydb.frames.jit import leaf
-from streamydb.frames.json_tokens import after, blank, integer, short_name, text_end, word_of
+from streamydb.frames.json_tokens import (
+    after,
+    blank,
+    integer,
+    next_item,
+    short_name,
+    text_end,
+    word_of,
+)
 from streamydb.frames.table import Bytes
 from streamydb.limits import KEY_BYTES_MAX, PROCEDURE_NAME_CHARACTERS_MAX
 from streamydb.records.names import RESERVED
@@ -67,11 +75,10 @@ def read_keys(
             return -1, 0
         spans[count, 0], spans[count, 1] = at + 1, stop
         count += 1
-        at = blank(data, stop + 1, end)
-        if at < end and data[at] == c.COMMA:
-            at = blank(data, at + 1, end)
+        at, goes_on = next_item(data, stop + 1, end, c.CLOSE_BRACKET)
+        if goes_on:
             continue
-        return after(data, at, end, c.CLOSE_BRACKET), count
+        return at, count
     return -1, 0
 
 
@@ -210,9 +217,8 @@ def read_call(data: Bytes, at: int, end: int, noted: Ints, reads: Ints, keys: In
             at = _procedure(data, at, end, noted)
         else:
             return -1
-        if at >= 0 and at < end and data[at] == c.COMMA:
-            at = blank(data, at + 1, end)
+        at, goes_on = next_item(data, at, end, c.CLOSE_BRACE)
+        if goes_on:
             continue
-        at = -1 if at < 0 else after(data, at, end, c.CLOSE_BRACE)
         return at if seen & _HAS_PROCEDURE else -1
     return -1

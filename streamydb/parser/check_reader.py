@@ -14,10 +14,18 @@ import numpy.typing as npt
 from streamydb.frames import characters as c
 from streamydb.frames import program as p
 from streamydb.frames.jit import leaf
-from streamydb.frames.json_tokens import after, blank, integer, short_name, text_end, word_of
+from streamydb.frames.json_tokens import (
+    after,
+    blank,
+    integer,
+    next_item,
+    short_name,
+    text_end,
+    word_of,
+)
 from streamydb.frames.table import Bytes
 from streamydb.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
-from streamydb.parser.update_reader import KEY_END, KEY_START, OPERAND_END, OPERAND_START
+from streamydb.parser.update_reader import KEY_END, KEY_START, OPERAND_END, OPERAND_START, clear
 
 Ints = npt.NDArray[np.int64]
 Records = npt.NDArray[Any]
@@ -111,11 +119,9 @@ def _check(data: Bytes, at: int, end: int, step: Any, spans: Ints) -> int:
             at = _compare(data, at, end, step.op, step, spans)
         else:
             return -1
-        at = -1 if at < 0 else blank(data, at, end)
-        if at >= 0 and at < end and data[at] == c.COMMA:
-            at = blank(data, at + 1, end)
+        at, goes_on = next_item(data, at, end, c.CLOSE_BRACE)
+        if goes_on:
             continue
-        at = -1 if at < 0 else after(data, at, end, c.CLOSE_BRACE)
         return at if has_key and step.op != 0 else -1
     return -1
 
@@ -128,16 +134,12 @@ def read_checks(data: Bytes, at: int, end: int, steps: Records, spans: Ints) -> 
     if at >= 0 and at < end and data[at] == c.CLOSE_BRACKET:
         return blank(data, at + 1, end), 0
     while at >= 0 and count < CHECKS_MAX:
-        spans[count, OPERAND_START] = spans[count, OPERAND_END] = 0
         step = steps[count]
-        step.a = step.low = step.high = 0
-        step.op = step.flags = step.tag = step.pad = step.spare = 0
-        step.index = count
+        clear(step, spans[count], count)
         at = _check(data, at, end, step, spans[count])
         count += 1
-        if at >= 0 and at < end and data[at] == c.COMMA:
-            at = blank(data, at + 1, end)
+        at, goes_on = next_item(data, at, end, c.CLOSE_BRACKET)
+        if goes_on:
             continue
-        at = -1 if at < 0 else after(data, at, end, c.CLOSE_BRACKET)
         return at, count
     return -1, 0

@@ -24,6 +24,7 @@ from streamydb.frames.json_tokens import (
     blank,
     cut,
     integer,
+    next_item,
     same,
     short_name,
     text_end,
@@ -171,10 +172,9 @@ def _record(data: Bytes, at: int, end: int, noted: Ints, draft: _Draft) -> tuple
             at = blank(data, at, end)
         else:
             return _NOT_PLAIN
-        if at >= 0 and at < end and data[at] == c.COMMA:
-            at = blank(data, at + 1, end)
+        at, goes_on = next_item(data, at, end, c.CLOSE_BRACE)
+        if goes_on:
             continue
-        at = -1 if at < 0 else after(data, at, end, c.CLOSE_BRACE)
         if at != end or seen & _ID_SEEN == 0:
             return _NOT_PLAIN
         if seen & _CALL_SEEN != 0:

@@ -10,7 +10,15 @@ import numpy.typing as npt
 from streamydb.frames import characters as c
 from streamydb.frames import program as p
 from streamydb.frames.jit import leaf
-from streamydb.frames.json_tokens import after, blank, integer, short_name, text_end, word_of
+from streamydb.frames.json_tokens import (
+    after,
+    blank,
+    integer,
+    next_item,
+    short_name,
+    text_end,
+    word_of,
+)
 from streamydb.frames.table import Bytes
 from streamydb.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from streamydb.records.names import RESERVED
@@ -37,6 +45,15 @@ OPERAND_END: Final = 3
 # What an update gave, by bit.
 _HAS_OP, _HAS_KEY, _HAS_BY, _HAS_MIN, _HAS_MAX, _HAS_VALUE, _HAS_TEXT = 1, 2, 4, 8, 16, 32, 64
 _HAS_OP_AND_KEY = _HAS_OP | _HAS_KEY
+
+
+@leaf
+def clear(step: Any, spans: Ints, number: int) -> None:
+    """Begin the step ``number`` of its list, without an operand."""
+    spans[OPERAND_START] = spans[OPERAND_END] = 0
+    step.a = step.low = step.high = 0
+    step.op = step.flags = step.tag = step.pad = step.spare = 0
+    step.index = number
 
 
 @leaf
@@ -151,11 +168,9 @@ def _update(data: Bytes, at: int, end: int, step: Any, spans: Ints) -> int:
         if got & bit != 0:
             return -1
         got |= bit
-        at = blank(data, at, end)
-        if at < end and data[at] == c.COMMA:
-            at = blank(data, at + 1, end)
+        at, goes_on = next_item(data, at, end, c.CLOSE_BRACE)
+        if goes_on:
             continue
-        at = after(data, at, end, c.CLOSE_BRACE)
         length = spans[KEY_END] - spans[KEY_START]
         if at < 0 or not _fits(op, got) or length < 1 or length > KEY_BYTES_MAX:
             return -1
@@ -174,16 +189,12 @@ def read_updates(data: Bytes, at: int, end: int, steps: Records, spans: Ints) ->
     if at >= 0 and at < end and data[at] == c.CLOSE_BRACKET:
         return blank(data, at + 1, end), 0
     while at >= 0 and count < UPDATES_MAX:
-        spans[count, OPERAND_START] = spans[count, OPERAND_END] = 0
         step = steps[count]
-        step.a = step.low = step.high = 0
-        step.tag = step.pad = step.spare = 0
-        step.index = count
+        clear(step, spans[count], count)
         at = _update(data, at, end, step, spans[count])
         count += 1
-        if at >= 0 and at < end and data[at] == c.COMMA:
-            at = blank(data, at + 1, end)
+        at, goes_on = next_item(data, at, end, c.CLOSE_BRACKET)
+        if goes_on:
             continue
-        at = -1 if at < 0 else after(data, at, end, c.CLOSE_BRACKET)
         return at, count
     return -1, 0
