@@ -24,6 +24,9 @@ __all__ = ["LogSample", "Shifting"]
 CALM_RATE_MAX: Final = 3_000.0
 """Records a second; at more the real-time gear does not take the lead."""
 
+_WITH_LOG_RECORDS: Final = 3_000
+"""Records that wait at most while the leader is with the log: those of a second at that rate."""
+
 SURGE_RECORDS: Final = 5_000
 LATE_RECORDS_MIN: Final = 100
 """So many records wait at least when the oldest of them is late: a few late ones are no load."""
@@ -54,6 +57,11 @@ class LogSample:
     position: int
     overtaken: bool = False
 
+    @property
+    def waiting(self) -> int:
+        """How many records wait."""
+        return self.end - self.position
+
 
 @dataclass(slots=True)
 class Shifting:
@@ -82,7 +90,7 @@ class Shifting:
 
     def _is_late(self) -> bool:
         last = self._samples[-1]
-        if last.end - last.position < LATE_RECORDS_MIN:
+        if last.waiting < LATE_RECORDS_MIN:
             return False
         oldest_ms = next(each.now_ms for each in self._samples if each.end > last.position)
         return last.now_ms - oldest_ms >= LATE_MS
@@ -95,17 +103,17 @@ class Shifting:
     def may_begin_at_once(self) -> bool:
         """Return True if the gear may begin as the pipeline starts, when no rate is known yet."""
         last = self._samples[-1] if self._samples else None
-        return last is not None and last.end - last.position <= BACKLOG_MAX
+        return last is not None and last.waiting <= BACKLOG_MAX
 
     def is_level(self) -> bool:
         """Return True if few records wait."""
         last = self._samples[-1] if self._samples else None
-        return last is not None and last.end - last.position < LATE_RECORDS_MIN
+        return last is not None and last.waiting < LATE_RECORDS_MIN
 
     def is_done(self) -> bool:
         """Return True if no record waits."""
         last = self._samples[-1] if self._samples else None
-        return last is not None and last.end <= last.position
+        return last is not None and last.waiting <= 0
 
     def is_calm(self) -> bool:
         """Return True if few records have come lately, and the leader is with them.
@@ -115,7 +123,7 @@ class Shifting:
         rate, last = self._rate(_CALM_MS), self._samples[-1] if self._samples else None
         if rate is None or last is None:
             return False
-        return rate <= CALM_RATE_MAX and last.end - last.position <= CALM_RATE_MAX
+        return rate <= CALM_RATE_MAX and last.waiting <= _WITH_LOG_RECORDS
 
     def is_fast(self) -> bool:
         """Return True if many records have come lately, however many wait."""
@@ -139,7 +147,7 @@ class Shifting:
         Who has only just worked off a backlog may get the next one, and a start takes a second of
         processor time from it.
         """
-        with_log = all(each.end - each.position <= CALM_RATE_MAX for each in self._samples)
+        with_log = all(each.waiting <= _WITH_LOG_RECORDS for each in self._samples)
         return self.is_calm() and with_log and now_ms - self._shifted_ms >= _APART_MS
 
     def is_doubtful(self, now_ms: int) -> bool:
@@ -152,7 +160,7 @@ class Shifting:
     def wants_down(self, now_ms: int) -> str | None:
         """Say why the micro-batch gear is to lead; None if the real-time gear is to go on."""
         last = self._samples[-1] if self._samples else None
-        if last is not None and last.end - last.position > SURGE_RECORDS:
+        if last is not None and last.waiting > SURGE_RECORDS:
             return "the log is too fast for the real-time gear"
         if self._late_ms is not None and now_ms - self._late_ms >= _LATE_FOR_MS:
             return "records wait too long for the real-time gear"
