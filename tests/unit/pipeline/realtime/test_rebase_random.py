@@ -41,6 +41,15 @@ def execute(micro: MicroBatches, taken: list[TailRecord]) -> None:
     micro.execute(*(msgspec.json.decode(record.value or b"") for record in taken))
 
 
+def begun(tmp_path: Path) -> tuple[MicroBatches, RealTimeShard, random.Random]:
+    """Both gears behind one record; the real-time gear leads."""
+    micro, dice = MicroBatches(tmp_path), random.Random(1)
+    execute(micro, records(0, 1, dice))
+    shard = gear(tmp_path)
+    shard.play(leads=True, covered=1)
+    return micro, shard, dice
+
+
 @pytest.mark.randomized
 @pytest.mark.parametrize("seed", range(20))
 def test_outputs_are_the_same_with_rebases_and_without(seed: int, tmp_path: Path) -> None:
@@ -86,10 +95,7 @@ def test_outputs_are_the_same_with_rebases_and_without(seed: int, tmp_path: Path
 
 
 def test_a_step_executes_so_many_records(tmp_path: Path) -> None:
-    micro, dice = MicroBatches(tmp_path), random.Random(1)
-    execute(micro, records(0, 1, dice))
-    shard = gear(tmp_path)
-    shard.play(leads=True, covered=1)
+    micro, shard, dice = begun(tmp_path)
     new = records(1, 10, dice)
     shard.take(new)
     execute(micro, new[:1])
@@ -106,10 +112,7 @@ def test_a_step_executes_so_many_records(tmp_path: Path) -> None:
 def test_rebases_are_some_seconds_apart_and_only_of_long_tails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    micro, dice = MicroBatches(tmp_path), random.Random(1)
-    execute(micro, records(0, 1, dice))
-    shard = gear(tmp_path)
-    shard.play(leads=True, covered=1)
+    micro, shard, dice = begun(tmp_path)
     bases = Rebases(lambda: opened_base(tmp_path, CONFIG), 100.0)
     new = records(1, 1_260, dice)
     shard.take(new)
@@ -134,10 +137,7 @@ def test_rebases_are_some_seconds_apart_and_only_of_long_tails(
 
 
 def test_a_tail_that_repeats_an_id_of_the_newer_base_puts_the_rebase_off(tmp_path: Path) -> None:
-    micro, dice = MicroBatches(tmp_path), random.Random(1)
-    execute(micro, records(0, 1, dice))
-    shard = gear(tmp_path)
-    shard.play(leads=True, covered=1)
+    micro, shard, dice = begun(tmp_path)
     new = records(1, 60, dice)
     again = TailRecord(61, 1_061, new[3].value)
     shard.take([*new, again])
