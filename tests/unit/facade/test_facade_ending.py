@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import random
 import re
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from simulator.event_loop import VirtualLoop, run_virtual
 from streamydb.facade import FacadeSettings, create_app
 from streamydb.facade.console.traffic import Traffic
 from streamydb.facade.endpoints import ENDPOINTS
@@ -202,6 +204,51 @@ async def test_each_wait_ends_at_its_time_whichever_came_first() -> None:
     left.cancel()
     with pytest.raises(asyncio.CancelledError):
         await left
+    assert not ending._waits
+
+
+class Wait(NamedTuple):
+    """A block: when it begins, how long its work and its wait take, what a shutdown leaves it."""
+
+    begins_s: float
+    works_s: float
+    waits_s: float
+    left_s: float
+
+    def expected(self, shutdown_s: float) -> tuple[float, bool]:
+        """When it is over, and whether by the end of its wait."""
+        ends_s = self.begins_s + self.waits_s
+        ends_s = min(ends_s, max(self.begins_s, shutdown_s) + self.left_s)
+        done_s = self.begins_s + self.works_s
+        return min(done_s, ends_s), ends_s < done_s
+
+
+@pytest.mark.randomized
+@pytest.mark.parametrize("seed", range(60))
+def test_any_waits_end_at_their_times(seed: int) -> None:
+    dice, ending = random.Random(seed), Shutdown()
+    # Work alone takes half a second more than some seconds: it never ends when a wait does.
+    shutdown_s = dice.randrange(100)
+    drawn = [
+        Wait(*(dice.randrange(100) + part for part in (0, 0.5, 0, 0)))
+        for _ in range(dice.choice([1, 3, 40]))
+    ]
+
+    async def over(wait: Wait, loop: VirtualLoop) -> tuple[float, bool]:
+        await asyncio.sleep(wait.begins_s)
+        late = False
+        try:
+            async with ending.timeout(wait.waits_s, wait.left_s):
+                await asyncio.sleep(wait.works_s)
+        except TimeoutError:
+            late = True
+        return round(loop.time(), 3), late
+
+    async def run(loop: VirtualLoop) -> list[tuple[float, bool]]:
+        loop.call_at(shutdown_s, ending.begin)
+        return await asyncio.gather(*(over(wait, loop) for wait in drawn))
+
+    assert run_virtual(run) == [wait.expected(shutdown_s) for wait in drawn]
     assert not ending._waits
 
 
