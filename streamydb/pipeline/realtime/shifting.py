@@ -59,7 +59,7 @@ class LogSample:
 
     @property
     def waiting(self) -> int:
-        """How many records wait."""
+        """Return how many records wait."""
         return self.end - self.position
 
 

@@ -14,6 +14,10 @@ _CAPACITY = 800
 
 _WAIT_MS_MAX = 1_000
 _HALTED_MS_MAX = 3_000
+_CALM_SAMPLES = 31
+"""Those of three seconds."""
+
+_WITH_LOG = 3_000
 _HURRY_MS = 600
 """The micro-batch gear is ahead of a gear that is halted, so long after it shall hurry."""
 
@@ -24,28 +28,34 @@ def test_gears_do_not_flap_and_follow_the_load(seed: int) -> None:
     dice = random.Random(seed)
     shifting, leads, halted = Shifting(), False, False
     end = position = 0
-    rate, ups, doubtful_ms = 0.0, list[int](), 0
+    rate, ups, doubtful_ms, batch_ms = 0.0, list[int](), 0, 100
     history: list[tuple[int, int]] = []
+    waited: list[int] = []
     for now_ms in range(0, 120_000, 100):
         if dice.random() < 0.02:
-            rate = dice.choice([0, 20, CALM_RATE_MAX / 2, 3 * CALM_RATE_MAX, 50_000])
+            rate = dice.choice([0, 10, 20, CALM_RATE_MAX / 2, 3 * CALM_RATE_MAX, 50_000])
         if leads and dice.random() < 0.01:
             halted = True
+        if dice.random() < 0.01:
+            batch_ms = dice.choice([100, 100, 500, 4_000])
         end += int(rate / 10)
         if not leads:
-            position = end
+            position = position if now_ms % batch_ms else end
         elif not halted:
             position = min(end, position + _CAPACITY)
         history.append((now_ms, end))
         doubtful_ms = doubtful_ms + 100 if leads and shifting.is_doubtful(now_ms) else 0
         shifting.note(LogSample(now_ms, end, position, doubtful_ms > _HURRY_MS))
+        waited.append(end - position)
+        assert shifting.is_done() is (waited[-1] == 0)
         if leads:
-            waits_ms = now_ms - _oldest_ms(history, position, now_ms)
+            waits_ms = now_ms - max(ups[-1], _oldest_ms(history, position, now_ms))
             bound_ms = _HALTED_MS_MAX if halted else _WAIT_MS_MAX
             assert waits_ms <= bound_ms, "the micro-batch gear would have answered"
         lately = [each for at_ms, each in history if now_ms - at_ms <= 3_000]
         if not leads and shifting.wants_up(now_ms):
             assert lately[-1] - lately[0] <= 3.5 * CALM_RATE_MAX
+            assert max(waited[-_CALM_SAMPLES:]) <= _WITH_LOG, "a backlog may come again"
             assert not ups or now_ms - ups[-1] >= 10_000
             ups.append(now_ms)
             leads, halted = True, False
