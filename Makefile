@@ -215,8 +215,8 @@ $(READY): setup.cfg layers/setup.cfg pyproject.toml constraints.txt
 NEEDED_BY_KERNELS := ^(numba|numpy|msgspec|lmdb|confluent-kafka|typer|rich|pydantic-settings|psutil)\b
 # PySpark comes as a source, of which pip makes an archive that it opens again: not to compress its
 # jars once more saves 13 seconds.
-# What it depends on, and what we do, is installed with the others: pip takes ten seconds for a package
-# that it builds, which nothing needs to wait for.
+# pip takes ten seconds to build our own two packages, so it does that beside the others; those include
+# py4j, which PySpark needs.
 # Ivy comes with PySpark, so that one goes first; the jars come while the rest is installed. Without
 # a network they are missed later, with a message.
 JARS_TOO := $(filter up test,$(MAKECMDGOALS))

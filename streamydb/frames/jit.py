@@ -55,7 +55,7 @@ def _cached(compiled: Any) -> Any:
 
 
 def _plainly_typed(template: Callable[..., Any], args: Any, kws: Any) -> Any:
-    """Type a kernel's call in another kernel as if each constant among its arguments were none.
+    """Type a kernel's call in another kernel as if none of its arguments were a constant.
 
     numba else compiles the called kernel once more for each constant: 12 times for 12 fields.
     """

@@ -9,8 +9,8 @@ gear answers ten times later. So the real-time gear leads while it keeps up. Thr
   in few batches; if nothing has moved for a second although the log goes on, it shall hurry.
 
 A record waits until its outputs are in Kafka: outputs may queue behind an executor that keeps up.
-The real-time gear begins after seconds of calm in which the leader was with the log, ten seconds
-after the last shift at least.
+The real-time gear begins after seconds of calm in which few records waited, ten seconds after the
+last shift at least.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CALM_RATE_MAX: Final = 3_000.0
 """Records a second; at more the real-time gear does not take the lead."""
 
 _WITH_LOG_RECORDS: Final = 3_000
-"""Records that wait at most while the leader is with the log: those of a second at that rate."""
+"""Records that wait at most while the leader keeps up: those of a second at that rate."""
 
 SURGE_RECORDS: Final = 5_000
 LATE_RECORDS_MIN: Final = 100
@@ -141,11 +141,11 @@ class Shifting:
         return None
 
     def wants_up(self, now_ms: int) -> bool:
-        """Return True if the real-time gear is to begin: the log is calm, and the leader has been
-        with it all the time.
+        """Return True if the real-time gear is to begin: the log is calm, and few records have
+        waited all the time.
 
-        Who has only just worked off a backlog may get the next one, and a start takes a second of
-        processor time from it.
+        A leader that has only just worked off a backlog may get the next one, from which the start
+        of the gear would take a second of processor time.
         """
         with_log = all(each.waiting <= _WITH_LOG_RECORDS for each in self._samples)
         return self.is_calm() and with_log and now_ms - self._shifted_ms >= _APART_MS
