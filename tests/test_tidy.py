@@ -304,6 +304,16 @@ def it_does_not_sleep(path: Path) -> Faults:
             yield f"sleeps in line {node.lineno}: wait for a condition"
 
 
+def leaders_are_asked_again(path: Path) -> Faults:
+    """A broker that has just started refuses as long as it leads none of its partitions."""
+    here = path.as_posix().endswith("streamydb/kafka/connection.py")
+    for node in nodes(path):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or here:
+            continue
+        if node.func.attr == "get_watermark_offsets":
+            yield f"asks for offsets only once (line {node.lineno}): kafka.connection.watermarks"
+
+
 CODE: list[Rule] = [functions_are_short, modules_say_what_they_are_for, functions_are_fully_typed]
 PACKAGE: list[Rule] = [public_classes_have_docstrings, nothing_reads_the_environment_at_import]
 PROGRAM: list[Rule] = [
@@ -312,6 +322,7 @@ PROGRAM: list[Rule] = [
 HOUSE: list[Rule] = [
     *PROGRAM, cores_import_no_adapter_clock_chance_or_file, one_module_makes_clients_of_kafka,
     one_list_of_what_decoders_raise, no_exception_is_made_once_and_raised_often,
+    leaders_are_asked_again,
 ]  # fmt: skip
 FOLDERS: dict[str, list[Rule]] = {
     "streamydb": HOUSE,
@@ -319,7 +330,7 @@ FOLDERS: dict[str, list[Rule]] = {
     "jobs": PACKAGE,
     "simulator": PROGRAM,
     "histories": PROGRAM,
-    "tests": [it_does_not_sleep],
+    "tests": [it_does_not_sleep, leaders_are_asked_again],
 }  # fmt: skip
 """What holds for all code, for the code of packages, and in one folder."""
 

@@ -21,6 +21,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from streamydb.kafka import TopicNames
+from streamydb.kafka.connection import watermarks
 from streamydb.testing.database import Database, wait_for
 from tests.support.bank import appending, transfers
 from tests.support.faulty import POISONED, TRIED_TWICE, poisoned, resolved
@@ -55,11 +56,10 @@ class Results:
         topic = TopicNames(db.name).results
         self._consumer.assign(
             [
-                TopicPartition(topic, q, self._consumer.get_watermark_offsets(
-                    TopicPartition(topic, q), timeout=10)[1])
+                TopicPartition(topic, q, watermarks(self._consumer, topic, q, 10)[1])
                 for q in range(db.shards)
             ]
-        )  # fmt: skip
+        )
         self._ended = threading.Event()
         self.pauses_s: list[float] = []
         self.count = self.repeated = 0

@@ -21,6 +21,7 @@ from streamydb.facade.problems import ProblemError
 from streamydb.facade.reads import Reader
 from streamydb.kafka import TopicNames, create
 from streamydb.kafka.changes import KafkaSource
+from streamydb.kafka.connection import watermarks
 from streamydb.kafka.receiving import NextRecord
 from streamydb.kafka.shared_topics import DigestRecord, SharedTopics
 from streamydb.settings import Settings
@@ -50,7 +51,7 @@ def leave(settings: Settings) -> Iterator[Leave]:
     reader = confluent_kafka.Consumer({**settings.client_config(), "group.id": "t"})
 
     def end_of(topic: str) -> int:
-        return int(reader.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), 60)[1])
+        return watermarks(reader, topic, 0, 60)[1]
 
     def transact(topic: str, *values: bytes, commit: bool = True) -> None:
         end = end_of(topic) + len(values) + 1

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streamydb import kafka
+from streamydb.kafka.connection import watermarks
 from streamydb.local.broker import (
     BrokerError,
     EmbeddedBroker,
@@ -71,10 +72,10 @@ def high_watermark(bootstrap: str, topic: str) -> int:
     """Return the offset after the last record of partition 0."""
     reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "t"})
     try:
-        _, high = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+        _, high = watermarks(reader, topic, 0, 30)
     finally:
         reader.close()
-    return int(high)
+    return high
 
 
 def test_records_survive_kill_and_restart_on_the_same_port(private_broker: MakeBroker) -> None:

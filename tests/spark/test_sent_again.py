@@ -19,6 +19,7 @@ from pyspark.sql import functions as f
 
 from streamydb.client import connect
 from streamydb.kafka import TopicNames
+from streamydb.kafka.connection import watermarks
 from streamydb.spark import add, configure, put, read_results, read_snapshot, submit
 from streamydb.testing.database import Database, wait_for
 from tests.support.frames import model_of, settled
@@ -84,10 +85,8 @@ def failing_once(db: Database, lasting_s: float) -> Callable[[Iterator[Any]], It
     def passed(batches: Iterator[Any]) -> Iterator[Any]:
         reader = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "failing"})
 
-        place = confluent_kafka.TopicPartition(log, 0)
-
         def end() -> int:
-            return int(reader.get_watermark_offsets(place, timeout=30)[1])
+            return watermarks(reader, log, 0, 30)[1]
 
         until_s, begun, attempt = time.time() + lasting_s, end(), TaskContext.get()
         for number, batch in enumerate(batches):

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
 
 from streamydb.kafka import TopicNames
+from streamydb.kafka.connection import watermarks
 from streamydb.testing.database import Database
 
 ATTEMPTS_MAX = 25
@@ -31,7 +32,7 @@ class Batches:
 
     def __init__(self, db: Database) -> None:
         self._query = db.place.checkpoint / "query"
-        self._results = TopicPartition(TopicNames(db.name).results, 0)
+        self._results = TopicNames(db.name).results
         self._consumer = Consumer({**db.settings.client_config(), "group.id": "phases"})
         self.before = 0
 
@@ -47,7 +48,7 @@ class Batches:
 
     def written(self) -> int:
         """How many results there are."""
-        return int(self._consumer.get_watermark_offsets(self._results, timeout=10)[1])
+        return watermarks(self._consumer, self._results, 0, 10)[1]
 
     def state_is_committed(self, batch: int) -> bool:
         """Whether the state of a batch lies in the checkpoint."""
