@@ -20,6 +20,7 @@ BASE_IMAGE ?= python:3.11-slim-bookworm
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+READY_TEST := $(VENV)/.ready-test
 READY_DEV := $(VENV)/.ready-dev
 KERNELS := $(VENV)/.kernels
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
@@ -28,6 +29,10 @@ SIMULATE := $(BIN)/python -m streamydb.cli sim --seeds 4 --first 1 --jobs 1 > /d
 FOLLOW := $(BIN)/python -m streamydb.read_model.warmup
 ALONE := not docker and not browser and not clients and not connect and not stores
 SHORT := not long and $(ALONE)
+
+# Who only runs the database does not wait for what the tests need; all else installs it at once.
+ONLY_RUN := $(if $(MAKECMDGOALS),$(if $(filter-out up down jars,$(MAKECMDGOALS)),,yes))
+EXTRAS := server sql $(if $(ONLY_RUN),,alchemy test)
 
 # Images often tell Python to keep no bytecode; then every process of ours would compile everything
 # that it imports, Spark's and pandas' packages, too.
@@ -38,15 +43,15 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: up
-up: venv jars ## Start the database in the background: broker, pipeline, read model and facade
+up: $(READY) jars ## Start the database in the background: broker, pipeline, read model and facade
 	@$(BIN)/streamydb up
 
 .PHONY: down
-down: venv ## Stop what `make up` started
+down: $(READY) ## Stop what `make up` started
 	@$(BIN)/streamydb down
 
 .PHONY: venv
-venv: $(READY) ## Make .venv with the tested versions of everything
+venv: $(READY_TEST) ## Make .venv with the tested versions of everything
 
 .PHONY: jars
 jars: $(READY) ## Fetch the jars of ivy.xml into the user's cache (once)
@@ -55,7 +60,7 @@ jars: $(READY) ## Fetch the jars of ivy.xml into the user's cache (once)
 # The kernels are compiled once for the source, and not by every test process at once.
 .PHONY: kernels
 kernels: $(KERNELS)
-$(KERNELS): $(shell find streamydb simulator -name '*.py') | $(READY)
+$(KERNELS): $(shell find streamydb simulator -name '*.py') | $(READY_TEST)
 	@$(SIMULATE)
 	@$(FOLLOW)
 	@touch $@
@@ -205,7 +210,11 @@ $(READY): setup.cfg layers/setup.cfg pyproject.toml constraints.txt
 	@echo "Making $(VENV) (a minute or a few the first time: PySpark is 480 MB) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(MAKE) --no-print-directory -j 5 install-pyspark install-this install-others install-kernels \
-	  $(if $(JARS_TOO),install-jars)
+	  $(if $(JARS_TOO),install-jars) EXTRAS="$(EXTRAS)"
+	@touch $@ $(if $(ONLY_RUN),,$(READY_TEST))
+
+$(READY_TEST): $(READY)
+	@test -e $@ && ! test $(READY) -nt $@ || $(PIP) $$($(BIN)/python tools/requirements.py alchemy test)
 	@touch $@
 
 # The unpacking of PySpark takes half a minute on one core, so does the compilation of the kernels,
@@ -228,7 +237,7 @@ install-pyspark:
 install-first:
 	@$(AFTER) $(PIP) $$($(BIN)/python tools/requirements.py server | grep -E '$(NEEDED_BY_KERNELS)')
 install-others: install-first
-	@$(AFTER) $(PIP) py4j $$($(BIN)/python tools/requirements.py server sql alchemy test | grep -v '^pyspark')
+	@$(AFTER) $(PIP) py4j $$($(BIN)/python tools/requirements.py $(EXTRAS) | grep -v '^pyspark')
 install-kernels: install-first
 	-@export PYTHONPATH=.:layers; $(SIMULATE) & simulated=$$!; \
 	  $(AFTER) $(FOLLOW); followed=$$?; wait $$simulated && test $$followed = 0 && touch $(KERNELS)
