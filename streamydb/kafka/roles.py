@@ -14,13 +14,14 @@ from typing import Final, NamedTuple
 
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     ResourcePatternType,
     ResourceType,
 )
 
-from streamydb.kafka.admin import answers
+from streamydb.kafka.admin import answers, wait_until
 from streamydb.kafka.clients import administrator
 from streamydb.kafka.names import TopicNames
 
@@ -197,14 +198,38 @@ def commands(bootstrap: str, database: str, role: str, principal: str) -> list[s
 
 
 def apply(client_config: Mapping[str, str], database: str, role: str, principal: str) -> int:
-    """AccessGrant a role to a principal ("User:alice"); return how many operations. Repeatable.
+    """Grant a role to a principal ("User:alice"), wait until a broker knows it, and return how
+    many operations it has. Repeatable.
+
+    The controller answers before the brokers have read what it wrote; who was granted a role and
+    comes at once was refused.
     Raises TopicsError: the cluster refuses, has no authorizer, or does not answer.
     """
     bindings = {_binding(grant, principal): _said(grant) for grant in grants(database, role)}
     admin = administrator(client_config)
     asked = admin.create_acls(list(bindings))
     answers({bindings[each]: done for each, done in asked.items()}, f"let {principal}")
+    every = _every_binding(principal)
+
+    def known() -> bool:
+        shown = answers({"rights": admin.describe_acls(every)}, "describe")["rights"]
+        return set(bindings) <= set(shown)
+
+    wait_until(known, f"a broker to know the rights of {principal}")
     return len(bindings)
+
+
+def _every_binding(principal: str) -> AclBindingFilter:
+    """The filter that all rights of a principal pass."""
+    return AclBindingFilter(
+        ResourceType.ANY,
+        None,
+        ResourcePatternType.ANY,
+        principal,
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
 
 
 def _said(grant: AccessGrant) -> str:
