@@ -54,7 +54,7 @@ class SecuredDatabase(Database):
     def begin(self) -> None:
         """Start the broker, make users and topics, grant each role."""
         self.broker.start()
-        self.secured.add_scram(f"its-{role}" for role in ROLES)
+        self.secured.add_scram([f"its-{role}" for role in ROLES])
         admin = self.user(ADMIN).client_config()
         create(admin, self.name, partitions=self.partitions, shards=self.shards)
         for role in ROLES:

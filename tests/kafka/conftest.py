@@ -17,9 +17,12 @@ SCRAM = "SCRAM-SHA-512"
 
 @pytest.fixture(scope="session")
 def secured(run_folder: Path) -> Secured:
-    """One broker for all workers: TLS, both mechanisms, nobody may do what was not granted."""
+    """One broker for all workers: TLS, both mechanisms, nobody may do what was not granted.
+
+    Nothing is ever granted to the user "nobody".
+    """
     scram = {**{f"its-{role}": SCRAM for role in ROLES}, "weak": "SCRAM-SHA-256"}
-    return shared(run_folder / SECURED, ["nobody"], scram)
+    return shared(run_folder / SECURED, ["nobody", "newcomer"], scram)
 
 
 @pytest.fixture

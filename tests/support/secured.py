@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -164,8 +164,11 @@ class Secured:
         given = {name: getattr(settings, name) for name in names}
         return {f"STREAMYDB_{n.upper()}": str(v) for n, v in given.items() if v is not None}
 
-    def add_scram(self, users: Iterable[str], mechanism: str = "SCRAM-SHA-512") -> None:
-        """Give users a password in Kafka's own metadata, and wait until they can come in."""
+    def add_scram(self, users: Sequence[str], mechanism: str = "SCRAM-SHA-512") -> None:
+        """Give users a password in Kafka's own metadata, and wait until they can come in.
+
+        The controller answers before the broker has read what it wrote.
+        """
         kind = ScramMechanism[mechanism.replace("-", "_")]
         admin = AdminClient(dict(self.broker.client))
         wanted: list[UserScramCredentialAlteration] = [
@@ -176,6 +179,8 @@ class Secured:
         ]
         for future in admin.alter_user_scram_credentials(wanted).values():
             future.result(30)
+        for user in users:
+            AdminClient(self.settings(user, mechanism).client_config()).list_topics(timeout=30)
 
     def _properties(self) -> dict[str, str]:
         users = " ".join(f"user_{name}={_quoted(secret_of(name))}" for name in self._users)
