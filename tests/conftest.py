@@ -44,12 +44,14 @@ _COMPILING = "test_read_model_history.py"
 """Its first test compiles the read model's kernels, which others then find in the cache."""
 
 _WARMING_UP = 40
-_AFTER_KAFKA = 2
-"""How many seeds of the simulator come first, and how many tests between two that ask Kafka.
+"""So many seeds of the simulator come first, while class data are made and Kafka starts."""
 
-Those that start Spark wait for much of their time, and each for seconds or minutes. So they begin
-early, when the jars have come, but not all at once: what computes lies between them, evenly, and
-keeps the cores busy. A third of it is left for the end, so that no core waits for the last of them.
+_SPARK_SHARE, _KAFKA_SHARE = 0.67, 0.92
+"""In which part of what computes the tests lie that start Spark, or ask Kafka.
+
+They wait for much of their time. Evenly among those that compute, which keep the cores busy, they
+cost the run no time; so do the simulator's seeds, which compute for a second each. The last of them
+ends before the rest, so that no core waits for it: each of those that start Spark takes minutes.
 """
 
 _KEPT_EVERY = 100
@@ -178,26 +180,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
 
 
 def _ordered(items: list[pytest.Item]) -> list[pytest.Item]:
-    """What takes long first, and what waits among what computes."""
+    """What waits evenly among what computes."""
     parts: dict[str, list[pytest.Item]] = {"spark": [], "kafka": [], "simulation": [], "": []}
     for item in items:
         folder = _folder(item)
         folder = _MARKED_FOLDERS.get(folder, folder)
         parts[folder if folder in parts else ""].append(item)
-    seeds, spark = parts["simulation"], parts["spark"]
+    seeds = parts["simulation"]
     first = [item for item in parts[""] if item.path.name == _COMPILING][:1]
-    computing = [*seeds[_WARMING_UP:], *(item for item in parts[""] if item not in first)]
-    between = _mixed(parts["kafka"], computing, _AFTER_KAFKA)
-    share = len(between) * 2 // 3 // max(len(spark), 1)
-    return [*first, *seeds[:_WARMING_UP], *_mixed(spark, between, share)]
+    others = [item for item in parts[""] if item not in first]
+    computing = _spread(seeds[_WARMING_UP:], others, _KAFKA_SHARE)
+    between = _spread(parts["kafka"], computing, _KAFKA_SHARE)
+    return [*first, *seeds[:_WARMING_UP], *_spread(parts["spark"], between, _SPARK_SHARE)]
 
 
-def _mixed(some: list[pytest.Item], others: list[pytest.Item], by: int) -> list[pytest.Item]:
-    """Each of some, and after it as many others as ``by``; the rest of these at the end."""
-    mixed = []
-    for number, item in enumerate(some):
-        mixed += [item, *others[number * by : (number + 1) * by]]
-    return mixed + others[len(some) * by :]
+def _spread(some: list[pytest.Item], others: list[pytest.Item], share: float) -> list[pytest.Item]:
+    """Each of some before as many others; the rest of these, ``1 - share`` of them, at the end."""
+    mixed, taken = [], 0
+    for number, item in enumerate(some, 1):
+        end = int(len(others) * share * number / len(some))
+        mixed += [item, *others[taken:end]]
+        taken = end
+    return mixed + others[taken:]
 
 
 @pytest.fixture
