@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from streamydb.local.file_lock import sweep
+from tests.support.open_files import open_files
 
 CHILD = """\
 import sys
@@ -172,7 +173,6 @@ class Machine:
 @pytest.mark.parametrize("seed", range(6))
 def test_folders_of_the_living_stay_and_those_of_the_killed_go(seed: int, tmp_path: Path) -> None:
     machine = Machine(seed, tmp_path)
-    before = len(list(Path("/proc/self/fd").iterdir()))
     actions = [
         machine.start, machine.end, machine.end, machine.leave, machine.lose, machine.forbid,
         machine.clean,
@@ -190,4 +190,4 @@ def test_folders_of_the_living_stay_and_those_of_the_killed_go(seed: int, tmp_pa
         for child in machine.children:
             child.end(killed=True)
         machine.pool.shutdown()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert open_files(tmp_path) == 0
