@@ -12,6 +12,7 @@ from typing import Final
 
 from streamydb.errors import RecordError, StreamyError
 from streamydb.facade.feed import Merger
+from streamydb.facade.feed_index import FeedIndex
 from streamydb.facade.ports import ChangeBatch, FollowedModel, PageBounds, StreamRow, StreamSpan
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.settings import FacadeSettings
@@ -51,7 +52,7 @@ class ChangeReader:
     A change after a seq was appended after that seq's commit timestamp, so that it is enough to
     begin there (less an allowance for clocks). Should a partition's first resolved seq be above
     the wanted one nevertheless, or all of it be older, clocks were wilder than that, and the
-    partition is read from its beginning.
+    partition is read from its beginning. An index may know better where to begin.
 
     Kafka deletes old changes. A partition that does not begin at offset 0 has all that is wanted if
     a read model has read all that was deleted, and met no change of a higher seq; or if it tells
@@ -67,11 +68,15 @@ class ChangeReader:
         ts_ms: int | None,
         followed: Mapping[int, PartitionProgress] | None = None,
         newest: int = 0,
+        *,
+        index: FeedIndex | None = None,
+        notes: FeedIndex | None = None,
     ) -> None:
         """Connect, to read the changes after seq `since`, whose commit timestamp is `ts_ms` if that
         is known. ``followed``: how far a read model has read. ``newest``: the largest seq that it
-        met there. Raises KafkaUnavailableError: Kafka does not answer; ProblemError: snapshot-gone:
-        Kafka has deleted some of the changes.
+        met there. ``index``: of the topic. ``notes``: is told what is read.
+        Raises KafkaUnavailableError: Kafka does not answer; ProblemError: snapshot-gone: Kafka has
+        deleted some of the changes.
         """
         topic = TopicNames(settings.database).changes
         self._topic = topic
@@ -90,12 +95,17 @@ class ChangeReader:
             if ts_ms is not None:
                 later = offsets_at(self._consumer, topic, ts_ms - CLOCK_SKEW_MS)
                 starts = {n: at if at < kept[n][1] else kept[n][0] for n, at in later.items()}
+            if index is not None:
+                starts = {n: self._known_start(index, n, at) for n, at in starts.items()}
         except StreamyError:
             self._consumer.close()
             raise
         self._counted_s = time.monotonic()
         self._unsure = {n for n, start in starts.items() if start > self._lows[n]}
         self._merger = Merger(len(starts), since)
+        self._notes = notes
+        if notes is not None:
+            notes.begin(starts)
         assign(self._consumer, topic, starts)
 
     def poll(self) -> list[ChangeBatch]:
@@ -132,6 +142,8 @@ class ChangeReader:
                 if isinstance(record, Resolved) and self._begins_late(number, record.resolved):
                     late.add(number)  # what follows here comes again, after what lies before
                 else:
+                    if self._notes is not None:
+                        self._notes.note(number, message.offset(), record)
                     batch = self._merger.take(number, message.key(), record)
                     batches += [] if batch is None else [batch]
             # Stop reading partitions that are far ahead, until the others have come after them.
@@ -150,6 +162,16 @@ class ChangeReader:
         with self._lock:
             self._closed = True
             self._consumer.close()
+
+    def _known_start(self, index: FeedIndex, number: int, start: int) -> int:
+        """Return where to begin in a partition: where an index says, whatever the clocks say; then
+        Kafka has deleted nothing of what is wanted.
+        """
+        place = index.place(number, self._since)
+        if place is None or place < self._lows[number]:
+            return start
+        self._trimmed.discard(number)
+        return place
 
     def _begins_late(self, number: int, resolved: int) -> bool:
         """Return True if what is resolved shows that a partition must be read from the beginning.
@@ -215,13 +237,14 @@ class KafkaChanges:
         self._model = model
         self._executor = ThreadPoolExecutor(facade.catch_ups_max + 2, "streamydb-changes")
         self._publishing: asyncio.Task[None] | None = None
+        self._index: FeedIndex | None = None
         self.streams = KafkaStreams(settings, facade)
 
     async def start(self, publish: Callable[[ChangeBatch], None]) -> int:
         followed = self._model.progress().parts
         latest = self._model.latest()
         known = latest.ts_ms if latest.seq else None
-        reader = await run_in(self._executor, self._reader, latest.seq, known, followed)
+        reader = await run_in(self._executor, self._following, latest.seq, known, followed)
         self._publishing = asyncio.create_task(self._publish(reader, publish))
         return latest.seq
 
@@ -259,7 +282,17 @@ class KafkaChanges:
         self, since: int, ts_ms: int | None, followed: Mapping[int, PartitionProgress]
     ) -> ChangeReader:
         newest = self._model.newest()  # asked after what was followed, so that it is of no less
-        return ChangeReader(self._settings, since, ts_ms, followed, newest)
+        # Once nobody follows all changes any more, the topic may be another one.
+        index = None if self._publishing is None or self._publishing.done() else self._index
+        return ChangeReader(self._settings, since, ts_ms, followed, newest, index=index)
+
+    def _following(
+        self, since: int, ts_ms: int | None, followed: Mapping[int, PartitionProgress]
+    ) -> ChangeReader:
+        """The reader of what is published, which makes the index."""
+        newest = self._model.newest()
+        notes = self._index = FeedIndex(followed, newest)
+        return ChangeReader(self._settings, since, ts_ms, followed, newest, notes=notes)
 
     async def _publish(self, reader: ChangeReader, publish: Callable[[ChangeBatch], None]) -> None:
         """Publish until cancelled, or until a program ends that has not closed its client."""

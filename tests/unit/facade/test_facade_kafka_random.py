@@ -7,24 +7,26 @@ from __future__ import annotations
 import json
 import random
 import zlib
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing, nullcontext, suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 
-from streamydb.facade import FacadeSettings, kafka_changes, kafka_search
+from streamydb.facade import FacadeSettings, feed_index, kafka_changes, kafka_search
 from streamydb.facade.changes import events
 from streamydb.facade.feed import Feed, change_filter
+from streamydb.facade.feed_index import FeedIndex
 from streamydb.facade.kafka_changes import ChangeReader, KafkaChanges
 from streamydb.facade.kafka_search import search_result
 from streamydb.facade.ports import LogPosition, NoResult
 from streamydb.facade.problems import ProblemError
 from streamydb.facade.result_batch import position_of
 from streamydb.facade.results import REFUSED_COPIES
+from streamydb.kafka.clients import CLOCK_SKEW_MS
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.receiving import NextRecord, NextRecords
+from streamydb.kafka.receiving import NextRecord, NextRecords, assign
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.read_model.progress import PartitionProgress, TopicProgress
 from streamydb.read_model.progress import ResolvedPoint as Progress
@@ -228,6 +230,67 @@ def test_changes_that_kafka_has_deleted_are_not_skipped(
         assert found == wanted[: len(found)]
     else:
         assert found == wanted
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_changes_after_a_seq_come_once_wherever_an_index_has_them_begin(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index is made by another reader, which began behind a read model, while others come."""
+    history = History(seed, monkeypatch)
+    dice = history.dice
+    monkeypatch.setattr(feed_index, "_APART", dice.choice([1, 2, 5]))
+    monkeypatch.setattr(feed_index, "_NOTES_MAX", dice.choice([2, 5, 100]))
+    monkeypatch.setattr(kafka_changes, "CLOCK_SKEW_MS", dice.choice([0, CLOCK_SKEW_MS]))
+    model = followed(history)
+    met = newest(history, model)
+    index = FeedIndex(model, met)
+    since = min(part.resolved.seq for part in model.values())
+    parts = history.kafka.topics[NAMES.changes]
+    lost = [dice.choice([0, 0, dice.randint(0, part.high)]) for part in parts]
+    for part, at in zip(parts, lost, strict=True):
+        part.trim(at)
+    with suppress(ProblemError):  # what it needs is gone
+        following = ChangeReader(SETTINGS, since, history.times[since], model, met, notes=index)
+        for _ in range(dice.randint(1, 60)):
+            following.poll()
+            if dice.random() < 0.1:
+                history._plan()
+    monkeypatch.setattr(kafka_changes, "CLOCK_SKEW_MS", CLOCK_SKEW_MS)
+    history._plan()
+    since = dice.randrange(history.oracle.next_seq)
+    places = [index.place(number, since) for number in range(len(parts))]
+    for number, place in enumerate(places):
+        if place is not None:
+            records = [read(r) for r in parts[number].records if r.at < place]
+            assert all(_seq_of(r) <= since for r in records if r is not None)
+            if dice.random() < 0.3:
+                parts[number].trim(dice.randint(0, place))  # nothing that is wanted goes
+    ts_ms = None if None in places else dice.choice([None, history.times[since]])
+    found, gone, begun = [], True, {}
+
+    def begin(consumer: Any, topic: str, starts: dict[int, int]) -> None:
+        begun.update(starts)
+        assign(consumer, topic, starts)
+
+    monkeypatch.setattr(kafka_changes, "assign", begin)
+    with suppress(ProblemError):
+        reader = ChangeReader(SETTINGS, since, ts_ms, index=index)
+        for _ in range(300):
+            for batch in reader.poll():
+                found += [(event.seq, event.number, event.key) for event in batch.changes]
+        gone = False
+    known = {n: place for n, place in enumerate(places) if place is not None}
+    assert not begun or begun.items() >= known.items()
+    if gone:
+        assert None in places
+        assert any(lost)
+    else:
+        assert found == [change for change in history.changes if change[0] > since]
+
+
+def _seq_of(record: Change | Resolved) -> int:
+    return record.source.seq if isinstance(record, Change) else record.resolved
 
 
 @pytest.mark.parametrize("seed", range(80))

@@ -25,7 +25,7 @@ async def test_following_ends_without_an_error_when_python_has_ended_its_threads
         return []
 
     reader = SimpleNamespace(poll=poll, close=lambda: None)
-    monkeypatch.setattr(kafka_changes, "ChangeReader", lambda *_: reader)
+    monkeypatch.setattr(kafka_changes, "ChangeReader", lambda *_, **__: reader)
     model: Any = SimpleNamespace(
         progress=lambda: SimpleNamespace(parts={}), latest=lambda: SimpleNamespace(seq=0),
         newest=lambda: 0,
