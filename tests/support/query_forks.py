@@ -61,7 +61,9 @@ class ForkedProcess:
         """Not None if it has ended; which one is not known."""
         if self._pidfd is None:
             return -signal.SIGKILL
-        if select.select([self._pidfd], [], [], 0)[0]:
+        ended = select.poll()  # `select` takes no descriptor above 1,023
+        ended.register(self._pidfd, select.POLLIN)
+        if ended.poll(0):
             self._close()
         return None if self._pidfd is not None else -signal.SIGKILL
 
