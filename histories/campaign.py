@@ -131,6 +131,8 @@ async def _run(campaign: Campaign) -> None:
                     await asyncio.gather(
                         *(loop.run_in_executor(pool, _load, campaign, n) for n in numbers)
                     )
+                for watcher in watchers:
+                    watcher.stay()
                 seq = await _finish(http, campaign, sink)
                 await _until(lambda: _reached(watchers, seq), "all changes at the watchers")
             finally:

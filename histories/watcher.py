@@ -62,6 +62,10 @@ class Watcher:
         self.seq = watch.since
         self.connections = 0
 
+    def stay(self) -> None:
+        """Leave no more: nothing comes any more that would be worth it, and much may be left."""
+        self._leave = 0.0
+
     async def run(self) -> None:
         """Watch until cancelled."""
         self._sink(self._watch)
