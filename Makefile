@@ -30,7 +30,7 @@ FOLLOW := $(BIN)/python -m streamydb.read_model.warmup
 ALONE := not docker and not browser and not clients and not connect and not stores
 SHORT := not long and $(ALONE)
 
-# Who only runs the database does not wait for what the tests need; all else installs it at once.
+# `make up` does not wait for what only tests need. All other targets install that at once.
 ONLY_RUN := $(if $(MAKECMDGOALS),$(if $(filter-out up down jars,$(MAKECMDGOALS)),,yes))
 EXTRAS := server sql $(if $(ONLY_RUN),,alchemy test)
 
@@ -65,8 +65,8 @@ $(KERNELS): $(shell find streamydb simulator -name '*.py') | $(READY_TEST)
 	@$(FOLLOW)
 	@touch $@
 
-# No archive of what Spark's and Kafka's JVMs load is made first, though those there are are used: it
-# takes 47 seconds of processor time, and spares the starts of a run 30.
+# An archive of what Spark's and Kafka's JVMs load is used if it is there, but not made: that takes 47
+# seconds of processor time, and would spare the starts of a run 30.
 .PHONY: test
 test: venv ## Run all tests that take minutes: unit, simulation, docs, Spark, Kafka, short faults
 	@$(MAKE) --no-print-directory -j 2 jars test-short
@@ -209,7 +209,7 @@ $(READY): setup.cfg layers/setup.cfg pyproject.toml constraints.txt
 	@touch $@ $(if $(ONLY_RUN),,$(READY_TEST))
 
 $(READY_TEST): $(READY)
-	@test -e $@ && ! test $(READY) -nt $@ || $(PIP) $$($(BIN)/python tools/requirements.py alchemy test)
+	@! test $(READY) -nt $@ || $(PIP) $$($(BIN)/python tools/requirements.py alchemy test)
 	@touch $@
 
 # The unpacking of PySpark takes half a minute on one core, so does the compilation of the kernels,
