@@ -35,7 +35,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.frames.jit": "makes kernels of functions; the kernels are executed",
     "streamydb.frames.shards": _ERRORS,
     "streamydb.facade.about": _SHOWS,
-    "streamydb.facade.kafka_changes": _REAL,
     "streamydb.facade.traces": _SHOWS,
     "streamydb.kafka.changes": _REAL,
     "streamydb.kafka.checks": _TOPICS,
@@ -47,7 +46,6 @@ REASONS: Final[dict[str, str]] = {
         "calls a library; `tests/kafka/test_column_reader.py` draws records for a real broker, and "
         "holds it against the other reader"
     ),
-    "streamydb.kafka.roles": "rights in Kafka; `tests/kafka/test_security.py` uses just them",
     "streamydb_layers.documents.clients": "hands calls to `documents.core`",
     "streamydb_layers.leases.clients": "hands calls to `leases.core`",
     "streamydb_layers.tables.alchemy": "hands calls to `tables.dbapi`; SQLAlchemy's suite",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from concurrent.futures import Future
 from typing import Any
 
@@ -9,25 +10,32 @@ import pytest
 from confluent_kafka.admin import AclBinding, AclBindingFilter
 
 from streamydb.kafka import TopicsError, roles
+from streamydb.kafka.roles import ROLES
 
 
 class SlowCluster:
-    """Its controller takes rights at once; its broker shows them some questions later."""
+    """Its controller takes rights at once; at each question its broker may know some more.
 
-    def __init__(self, after: int) -> None:
+    Attributes:
+        rights: all that were granted.
+        shown: those that the broker knows.
+    """
+
+    def __init__(self, dice: random.Random, pace: float) -> None:
+        """``pace``: how likely the broker learns of a right before the next question."""
         self.rights: set[AclBinding] = set()
-        self.asked = 0
-        self._after = after
+        self.shown: list[AclBinding] = []
+        self._dice, self._pace = dice, pace
 
     def create_acls(self, wanted: list[AclBinding]) -> dict[AclBinding, Future[None]]:
         self.rights |= set(wanted)
         return {each: done(None) for each in wanted}
 
     def describe_acls(self, every: AclBindingFilter) -> Future[list[AclBinding]]:
-        self.asked += 1
         assert {each.principal for each in self.rights} == {every.principal}
-        known = len(self.rights) if self.asked > self._after else len(self.rights) - 1
-        return done(list(self.rights)[:known])
+        new = self.rights - set(self.shown)
+        self.shown += [each for each in new if self._dice.random() < self._pace]
+        return done([*self.shown])
 
 
 def done(answer: Any) -> Future[Any]:
@@ -37,18 +45,23 @@ def done(answer: Any) -> Future[Any]:
     return future
 
 
-@pytest.mark.parametrize("after", [0, 3])
+@pytest.mark.randomized
+@pytest.mark.parametrize("seed", range(12))
 def test_a_grant_waits_for_a_broker_that_knows_all_of_it(
-    after: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = SlowCluster(after)
+    dice = random.Random(seed)
+    cluster = SlowCluster(dice, dice.choice([0.3, 0.8, 1.0]))
     monkeypatch.setattr(roles, "administrator", lambda _: cluster)
-    assert roles.apply({}, "bank", "client", "User:ann") == len(cluster.rights) > 1
-    assert cluster.asked == after + 1
+    monkeypatch.setattr("streamydb.kafka.admin._POLL_S", 0.0)
+    count = roles.apply({}, "bank", dice.choice([*ROLES]), "User:ann")
+    assert count == len(cluster.rights) > 0
+    assert set(cluster.shown) == cluster.rights
 
 
 def test_a_broker_that_never_knows_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roles, "administrator", lambda _: SlowCluster(1_000_000))
+    cluster = SlowCluster(random.Random(1), 0.0)
+    monkeypatch.setattr(roles, "administrator", lambda _: cluster)
     monkeypatch.setattr("streamydb.kafka.admin.TIMEOUT_S", 0.2)
     with pytest.raises(TopicsError, match="for a broker to know the rights of User:ann"):
         roles.apply({}, "bank", "client", "User:ann")
