@@ -63,7 +63,7 @@ class Watcher:
         self.connections = 0
 
     def stay(self) -> None:
-        """Leave no more: nothing comes any more that would be worth it, and much may be left."""
+        """Leave no connection from now on: the load has ended, and much may be left to read."""
         self._leave = 0.0
 
     async def run(self) -> None:

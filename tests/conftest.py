@@ -44,14 +44,14 @@ _COMPILING = "test_read_model_history.py"
 """Its first test compiles the read model's kernels, which others then find in the cache."""
 
 _WARMING_UP = 40
-"""So many seeds of the simulator come first, while class data are made and Kafka starts."""
+"""So many seeds of the simulator come first: they need no jars, which may still be coming."""
 
-_SPARK_SHARE, _KAFKA_SHARE = 0.67, 0.92
-"""In which part of what computes the tests lie that start Spark, or ask Kafka.
+_SPARK_SHARE, _LONG_SHARE = 0.67, 0.92
+"""Among which first part of the short tests those lie that start Spark, or that take seconds.
 
-They wait for much of their time. Evenly among those that compute, which keep the cores busy, they
-cost the run no time; so do the simulator's seeds, which compute for a second each. The last of them
-ends before the rest, so that no core waits for it: each of those that start Spark takes minutes.
+The latter ask Kafka, or are seeds of the simulator. Those that start Spark or ask Kafka wait for
+much of their time: evenly among the others, they leave the cores busy. The last part has none, so
+that no core waits at the end for a test that takes seconds, or minutes if it starts Spark.
 """
 
 _KEPT_EVERY = 100
@@ -180,7 +180,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
 
 
 def _ordered(items: list[pytest.Item]) -> list[pytest.Item]:
-    """What waits evenly among what computes."""
+    """What waits lies evenly among what computes."""
     parts: dict[str, list[pytest.Item]] = {"spark": [], "kafka": [], "simulation": [], "": []}
     for item in items:
         folder = _folder(item)
@@ -189,13 +189,13 @@ def _ordered(items: list[pytest.Item]) -> list[pytest.Item]:
     seeds = parts["simulation"]
     first = [item for item in parts[""] if item.path.name == _COMPILING][:1]
     others = [item for item in parts[""] if item not in first]
-    computing = _spread(seeds[_WARMING_UP:], others, _KAFKA_SHARE)
-    between = _spread(parts["kafka"], computing, _KAFKA_SHARE)
+    computing = _spread(seeds[_WARMING_UP:], others, _LONG_SHARE)
+    between = _spread(parts["kafka"], computing, _LONG_SHARE)
     return [*first, *seeds[:_WARMING_UP], *_spread(parts["spark"], between, _SPARK_SHARE)]
 
 
 def _spread(some: list[pytest.Item], others: list[pytest.Item], share: float) -> list[pytest.Item]:
-    """Each of some before as many others; the rest of these, ``1 - share`` of them, at the end."""
+    """Some evenly among the first ``share`` of others, whose rest follows."""
     mixed, taken = [], 0
     for number, item in enumerate(some, 1):
         end = int(len(others) * share * number / len(some))

@@ -1,9 +1,9 @@
 """An index of the changes topic: where the changes after a seq begin, by what a reader has met.
 
-A commit timestamp tells that only to two minutes, as clocks may differ by so much: a watcher who
-came back had to wait until a facade had read the changes of two minutes again, seconds under load.
-The facade reads all changes anyway, once; while it does it notes at some resolved records which seq
-is the largest before them.
+A commit timestamp tells it only to within two minutes, as clocks may differ by so much. A watcher
+that came back had to wait until the facade had read the changes of two minutes again: seconds,
+under load. The facade reads all changes once anyway, and notes at some resolved records which seq
+is the largest so far.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from streamydb.records import Change, Resolved
 __all__ = ["FeedIndex"]
 
 _APART: Final = 1_000
+"""So many offsets lie between two notes at least."""
+
 _NOTES_MAX: Final = 10_000
+"""When a partition has so many, every second one goes."""
 
 
 class _Note(NamedTuple):
@@ -64,9 +67,9 @@ class FeedIndex:
         self._parts: dict[int, _PartitionNotes] = {}
 
     def begin(self, starts: Mapping[int, int]) -> None:
-        """The reader begins at an offset of each partition.
+        """Note at which offset of each partition the reader begins.
 
-        Nothing is noted of a partition where nobody has read what lies, or lay, before the start.
+        A partition has no notes if nobody has read what lies, or lay, before that offset.
         """
         for number, start in starts.items():
             if start == 0:
@@ -75,7 +78,10 @@ class FeedIndex:
                 self._parts[number] = _PartitionNotes(self._newest)
 
     def note(self, number: int, offset: int, record: Change | Resolved) -> None:
-        """The reader has met a record. It may meet earlier ones again, and none that it has not."""
+        """Note a record that the reader has met.
+
+        The reader skips none; it may go back, and meet some again.
+        """
         part = self._parts.get(number)
         if part is None:
             return
@@ -86,8 +92,8 @@ class FeedIndex:
             part.add(offset)
 
     def place(self, number: int, since: int) -> int | None:
-        """Return the offset of a resolved record before which no record has a seq above ``since``,
-        nor has itself; None: none is known.
+        """Return the offset of a resolved record: neither it nor any record before it has a seq
+        above ``since``. None: no such place is known.
         """
         part = self._parts.get(number)
         if part is None:

@@ -282,14 +282,14 @@ class KafkaChanges:
         self, since: int, ts_ms: int | None, followed: Mapping[int, PartitionProgress]
     ) -> ChangeReader:
         newest = self._model.newest()  # asked after what was followed, so that it is of no less
-        # Once nobody follows all changes any more, the topic may be another one.
+        # Once the follower has ended, the topic may have been made anew: then the index is wrong.
         index = None if self._publishing is None or self._publishing.done() else self._index
         return ChangeReader(self._settings, since, ts_ms, followed, newest, index=index)
 
     def _following(
         self, since: int, ts_ms: int | None, followed: Mapping[int, PartitionProgress]
     ) -> ChangeReader:
-        """The reader of what is published, which makes the index."""
+        """Return the reader of what is published, which fills the index."""
         newest = self._model.newest()
         notes = self._index = FeedIndex(followed, newest)
         return ChangeReader(self._settings, since, ts_ms, followed, newest, notes=notes)

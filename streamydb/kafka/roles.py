@@ -201,8 +201,8 @@ def apply(client_config: Mapping[str, str], database: str, role: str, principal:
     """Grant a role to a principal ("User:alice"), wait until a broker knows it, and return how
     many operations it has. Repeatable.
 
-    The controller answers before the brokers have read what it wrote; who was granted a role and
-    comes at once was refused.
+    The controller answers before the brokers have read what it wrote. Until then they would refuse
+    the principal.
     Raises TopicsError: the cluster refuses, has no authorizer, or does not answer.
     """
     bindings = {_binding(grant, principal): _said(grant) for grant in grants(database, role)}
