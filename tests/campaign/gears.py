@@ -140,16 +140,21 @@ def delete_the_base(world: World, rng: random.Random) -> int:
 
 
 def put_back_an_old_base(world: World, _: random.Random) -> int:
-    """Kill the pipelines, and give them the local files of an earlier kill."""
+    """Kill the pipelines, and give them the local files of an earlier kill, if any were kept.
+
+    Right after they were deleted there are no newer ones to keep.
+    """
     kept, local = world.folder / "kept-local", _base(world)
     for pipeline in world.pipelines:
         pipeline.kill_pipeline()
     newer = world.folder / "newer-local"
-    shutil.copytree(local, newer, ignore_dangling_symlinks=True)
+    if local.exists():
+        shutil.copytree(local, newer, ignore_dangling_symlinks=True)
     if there := kept.exists():
-        shutil.rmtree(local)
+        shutil.rmtree(local, ignore_errors=True)
         kept.rename(local)
-    newer.rename(kept)
+    if newer.exists():
+        newer.rename(kept)
     for pipeline in world.pipelines:
         pipeline.start_pipeline()
     return int(there)
