@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 from streamydb.errors import RecordError, StreamyError
@@ -43,22 +44,44 @@ from streamydb.settings import Settings
 _POLL_S: Final = 0.25
 _BATCH: Final = 2_000
 _AHEAD_BYTES_MAX: Final = 8_388_608
+_BACK: Final = 1_000
+"""So many records before the first guess lies the second one."""
+
+_FURTHER: Final = 4
+"""Each step back is so many times as long as the one before."""
+
 _NEVER_SKIPPING: Final = {**FOLLOWING, "auto.offset.reset": "error"}
+
+
+@dataclass(slots=True)
+class _Guess:
+    """A place to begin that has not been proved; ``step``: how far before it the next one lies."""
+
+    place: int
+    step: int = field(default_factory=lambda: _BACK)
+
+    def earlier(self) -> int:
+        """Return the next place."""
+        self.place -= self.step
+        self.step *= _FURTHER
+        return self.place
 
 
 class ChangeReader:
     """Reads the changes after a seq, from its commit timestamp on.
 
-    A change after a seq was appended after that seq's commit timestamp, so that it is enough to
-    begin there (less an allowance for clocks). Should a partition's first resolved seq be above
-    the wanted one nevertheless, or all of it be older, clocks were wilder than that, and the
-    partition is read from its beginning. An index may know better where to begin.
+    A change after a seq was appended after that seq's commit timestamp, so that this is a good
+    place to begin (less an allowance for clocks). An index may know a better one.
+
+    Whatever the clocks say, the records after a place tell whether some that are wanted lie before
+    it. A micro-batch says among its own changes what the one before resolved, so the first resolved
+    seq tells nothing of the changes in front of it. One that is above what the first record tells
+    does, if it is not above the wanted one: then none is missing. If none comes, the reader goes
+    back, further each time.
 
     Kafka deletes old changes. A partition that does not begin at offset 0 has all that is wanted if
-    a read model has read all that was deleted, and met no change of a higher seq; or if it tells
-    so. A micro-batch says among its own changes what the one before resolved, so the first resolved
-    seq tells nothing of the changes in front of it. One that is above what the partition begins
-    with does, if it is not above the wanted one. Otherwise changes may be missing: an error.
+    a read model has read all that was deleted, and met no change of a higher seq; or if its first
+    records tell so. Otherwise changes may be missing: an error.
     """
 
     def __init__(
@@ -86,22 +109,23 @@ class ChangeReader:
         self._closed = False
         self._paused: set[int] = set()
         self._first: dict[int, int] = {}
-        self._consumer = reader(settings.client_config(), _NEVER_SKIPPING)
+        self._consumer = reader(settings.client_config(), _NEVER_SKIPPING, eof=True)
         try:
             kept = spans(self._consumer, topic)
             self._lows = {number: low for number, (low, _) in kept.items()}
             self._trimmed = _trimmed_partitions(self._lows, followed or {}, since, newest)
-            starts = self._lows
+            starts = dict(self._lows)
             if ts_ms is not None:
-                later = offsets_at(self._consumer, topic, ts_ms - CLOCK_SKEW_MS)
-                starts = {n: at if at < kept[n][1] else kept[n][0] for n, at in later.items()}
-            if index is not None:
-                starts = {n: self._known_start(index, n, at) for n, at in starts.items()}
+                starts |= offsets_at(self._consumer, topic, ts_ms - CLOCK_SKEW_MS)
+            known = {} if index is None else self._known_places(index)
         except StreamyError:
             self._consumer.close()
             raise
         self._counted_s = time.monotonic()
-        self._unsure = {n for n, start in starts.items() if start > self._lows[n]}
+        guessed = {n: at for n, at in starts.items() if n not in known and at > self._lows[n]}
+        self._guesses = {n: _Guess(at) for n, at in guessed.items()}
+        starts |= known
+        self._trimmed -= known.keys()
         self._merger = Merger(len(starts), since)
         self._notes = notes
         if notes is not None:
@@ -128,6 +152,7 @@ class ChangeReader:
                     raise ProblemError(
                         "log-unavailable", f"The changes cannot be read: {error.name()}."
                     )
+            ended = {failure.partition for failure in failures if failure.is_end}
             for message in messages:
                 number = message.partition()
                 if number in late:
@@ -146,6 +171,8 @@ class ChangeReader:
                         self._notes.note(number, message.offset(), record)
                     batch = self._merger.take(number, message.key(), record)
                     batches += [] if batch is None else [batch]
+            for number in ended & self._guesses.keys():
+                self._go_back(number)
             # Stop reading partitions that are far ahead, until the others have come after them.
             for number in self._lows:
                 ahead = self._merger.is_ahead(number, _AHEAD_BYTES_MAX)
@@ -163,33 +190,37 @@ class ChangeReader:
             self._closed = True
             self._consumer.close()
 
-    def _known_start(self, index: FeedIndex, number: int, start: int) -> int:
-        """Return where to begin in a partition: where an index says, whatever the clocks say; then
-        Kafka has deleted nothing of what is wanted.
+    def _known_places(self, index: FeedIndex) -> dict[int, int]:
+        """Return where to begin in the partitions of which an index knows it, whatever the clocks
+        say; of these, Kafka has deleted nothing of what is wanted.
         """
-        place = index.place(number, self._since)
-        if place is None or place < self._lows[number]:
-            return start
-        self._trimmed.discard(number)
-        return place
+        places = {number: index.place(number, self._since) for number in self._lows}
+        return {n: at for n, at in places.items() if at is not None and at >= self._lows[n]}
 
     def _begins_late(self, number: int, resolved: int) -> bool:
-        """Return True if what is resolved shows that a partition must be read from the beginning.
-        Raises ProblemError: the beginning is not there any more.
+        """Return True if what is resolved comes too early: changes may lie before what was read.
+        Raises ProblemError: Kafka has deleted them.
         """
         if resolved <= self._since:
-            if number in self._unsure or resolved > self._first[number]:
+            if resolved > self._first[number]:
                 self._trimmed.discard(number)
-            self._unsure.discard(number)
+                self._guesses.pop(number, None)
             return False
-        if number not in self._unsure:
-            if number in self._trimmed:
-                raise _snapshot_gone()
-            return False
-        self._unsure.discard(number)
-        del self._first[number]
-        seek(self._consumer, self._topic, number, self._lows[number])
-        return True
+        if number in self._guesses:
+            self._go_back(number)
+            return True
+        if number in self._trimmed:
+            raise _snapshot_gone()
+        return False
+
+    def _go_back(self, number: int) -> None:
+        """Read a partition from an earlier place, at last from its beginning."""
+        guess, low = self._guesses[number], self._lows[number]
+        place = guess.earlier()
+        if place <= low:
+            del self._guesses[number]
+        self._first.pop(number, None)
+        seek(self._consumer, self._topic, number, max(place, low))
 
     def _check_partitions(self) -> None:
         """Refuse to go on when the topic has grown: then changes lie where nobody reads."""

@@ -31,7 +31,7 @@ from streamydb.settings import Settings
 from streamydb.testing.in_process import scenario
 from streamydb.verify.oracle.core import Oracle
 
-RESOLVED_4 = encode_resolved(Resolved(4, 1, {"0": 1}))
+RESOLVED_2 = encode_resolved(Resolved(2, 0, {"0": 1}))
 """What the second plan of `changes` ends with."""
 
 
@@ -154,7 +154,7 @@ def test_changes_are_read_from_the_beginning(monkeypatch: pytest.MonkeyPatch, si
 def test_changes_are_read_from_a_time_on(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = changes(5, 2)
     starts = {
-        n: partition.index((None, RESOLVED_4)) for n, partition in enumerate(topic.partitions)
+        n: partition.index((None, RESOLVED_2)) for n, partition in enumerate(topic.partitions)
     }
     play(monkeypatch, topic, kafka_changes, starts)
     reader = ChangeReader(Settings(), 4, 200_000)
@@ -162,9 +162,18 @@ def test_changes_are_read_from_a_time_on(monkeypatch: pytest.MonkeyPatch) -> Non
     assert topic.seeks == []
 
 
-def test_clocks_too_wild_for_that_cost_a_reading_of_everything(
+def test_clocks_too_wild_for_that_have_a_reader_go_back_further_each_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    topic = changes(40, 1)  # five records of each plan
+    play(monkeypatch, topic, kafka_changes, {0: 190})
+    monkeypatch.setattr(kafka_changes, "_BACK", 1)
+    reader = ChangeReader(Settings(), 62, 200_000)  # those after it begin at 155
+    assert seqs(reader) == sorted([*range(63, 81)] * 2)
+    assert topic.seeks == [(0, 189), (0, 185), (0, 169), (0, 105)]
+
+
+def test_the_last_place_to_begin_is_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = changes(5, 2)
     play(monkeypatch, topic, kafka_changes, {0: 10, 1: 0})  # partition 0 begins too late
     reader = ChangeReader(Settings(), 2, 200_000)

@@ -26,7 +26,7 @@ from streamydb.facade.result_batch import position_of
 from streamydb.facade.results import REFUSED_COPIES
 from streamydb.kafka.clients import CLOCK_SKEW_MS
 from streamydb.kafka.names import TopicNames
-from streamydb.kafka.receiving import NextRecord, NextRecords, assign
+from streamydb.kafka.receiving import NextRecord, NextRecords, assign, seek
 from streamydb.kafka.strangers import ChangeRecords
 from streamydb.read_model.progress import PartitionProgress, TopicProgress
 from streamydb.read_model.progress import ResolvedPoint as Progress
@@ -51,7 +51,7 @@ _HOUR_MS = 3_600_000
 
 
 class History:
-    """Random transactions, and the topics that they lead to.
+    """Random transactions, and the topics that they lead to; readers go back by a few records.
 
     Attributes:
         changes: (seq, number, key) of all.
@@ -64,6 +64,7 @@ class History:
         self.kafka = MemoryKafka(dice)
         self.kafka.install(monkeypatch)
         self.strays = random.Random(seed)
+        monkeypatch.setattr(kafka_changes, "_BACK", self.strays.choice([1, 4, 1_000]))
         self.partitions, self.wild = dice.randint(1, 3), dice.choice([0.0, 0.1, 0.4])
         self.kafka.create(NAMES.transactions)
         for topic in (NAMES.changes, NAMES.results):
@@ -134,9 +135,11 @@ def test_changes_after_a_seq_come_once_in_order_whatever_the_clocks_say(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history = History(seed, monkeypatch)
-    monkeypatch.setattr(kafka_changes, "_AHEAD_BYTES_MAX", history.dice.choice([500, 1 << 23]))
-    since = history.dice.randrange(history.oracle.next_seq)
-    reader = ChangeReader(SETTINGS, since, history.dice.choice([None, history.times[since]]))
+    dice = history.dice
+    monkeypatch.setattr(kafka_changes, "_AHEAD_BYTES_MAX", dice.choice([500, 1 << 23]))
+    since = dice.randrange(history.oracle.next_seq)
+    monkeypatch.setattr(kafka_changes, "CLOCK_SKEW_MS", dice.choice([0, CLOCK_SKEW_MS]))
+    reader = ChangeReader(SETTINGS, since, dice.choice([None, history.times[since]]))
     batches = [batch for _ in range(300) for batch in reader.poll()]
     found = [(event.seq, event.number, event.key) for b in batches for event in b.changes]
     assert found == [change for change in history.changes if change[0] > since]
@@ -266,14 +269,19 @@ def test_changes_after_a_seq_come_once_wherever_an_index_has_them_begin(
             assert all(_seq_of(r) <= since for r in records if r is not None)
             if dice.random() < 0.3:
                 parts[number].trim(dice.randint(0, place))  # nothing that is wanted goes
-    ts_ms = None if None in places else dice.choice([None, history.times[since]])
-    found, gone, begun = [], True, {}
+    ts_ms = dice.choice([None, history.times[since]])
+    found, gone, begun, moved = [], True, {}, set()
 
     def begin(consumer: Any, topic: str, starts: dict[int, int]) -> None:
         begun.update(starts)
         assign(consumer, topic, starts)
 
+    def move(consumer: Any, topic: str, number: int, at: int) -> None:
+        moved.add(number)
+        seek(consumer, topic, number, at)
+
     monkeypatch.setattr(kafka_changes, "assign", begin)
+    monkeypatch.setattr(kafka_changes, "seek", move)
     with suppress(ProblemError):
         reader = ChangeReader(SETTINGS, since, ts_ms, index=index)
         for _ in range(300):
@@ -282,6 +290,7 @@ def test_changes_after_a_seq_come_once_wherever_an_index_has_them_begin(
         gone = False
     known = {n: place for n, place in enumerate(places) if place is not None}
     assert not begun or begun.items() >= known.items()
+    assert not moved & known.keys()
     if gone:
         assert None in places
         assert any(lost)
