@@ -314,6 +314,18 @@ def leaders_are_asked_again(path: Path) -> Faults:
             yield f"asks for offsets only once (line {node.lineno}): kafka.connection.watermarks"
 
 
+def handlers_serve_no_client_of_kafka(path: Path) -> Faults:
+    """What a client raises while another error is handled is never freed, nor is the client then:
+    see `KafkaAppender`.
+    """
+    for handler in nodes(path):
+        if not isinstance(handler, ast.ExceptHandler):
+            continue
+        for node in ast.walk(handler):
+            if isinstance(node, ast.Attribute) and node.attr in {"poll", "flush", "purge"}:
+                yield f"calls {node.attr} in an except (line {node.lineno})"
+
+
 CODE: list[Rule] = [functions_are_short, modules_say_what_they_are_for, functions_are_fully_typed]
 PACKAGE: list[Rule] = [public_classes_have_docstrings, nothing_reads_the_environment_at_import]
 PROGRAM: list[Rule] = [
@@ -322,7 +334,7 @@ PROGRAM: list[Rule] = [
 HOUSE: list[Rule] = [
     *PROGRAM, cores_import_no_adapter_clock_chance_or_file, one_module_makes_clients_of_kafka,
     one_list_of_what_decoders_raise, no_exception_is_made_once_and_raised_often,
-    leaders_are_asked_again,
+    leaders_are_asked_again, handlers_serve_no_client_of_kafka,
 ]  # fmt: skip
 FOLDERS: dict[str, list[Rule]] = {
     "streamydb": HOUSE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, NoReturn, Self
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, KafkaException, Message
@@ -65,14 +66,14 @@ class TopicAppender:
         tell = self._delivered if delivered is None else _reporting(delivered)
         while self.fault is None:
             try:
-                self._producer.produce(self._topic, value, on_delivery=tell, **fields)
-            except BufferError:
-                self._producer.poll(0.1)
+                with suppress(BufferError):
+                    self._producer.produce(self._topic, value, on_delivery=tell, **fields)
+                    self._producer.poll(0)
+                    return
             except KafkaException as ended:
                 self.fault = self.fault or ended.args[0]
             else:
-                self._producer.poll(0)
-                return
+                self._producer.poll(0.1)
         self._fail()
 
     def _delivered(self, fault: KafkaError | None, _: Message) -> None:

@@ -254,6 +254,10 @@ class KafkaAppender(_SelfEndingClient, Producer):
     serve its callbacks first, and once. Here it is told to `connections`, as every other error is;
     each record that was not sent is told its fate, and `produce` raises the error from then on.
     Confluent's `produce` says only that there was one, in an error that is not marked as fatal.
+
+    An error that a client raises while another one is handled is never freed (Confluent 2.9), nor
+    are the frames that led there, nor the client with its threads. So nobody polls or flushes one
+    in an `except`.
     """
 
     def produce(self, *record: Any, **beside: Any) -> None:
@@ -266,7 +270,9 @@ class KafkaAppender(_SelfEndingClient, Producer):
         except KafkaException as refused:
             if refused.args[0].code() != _FATAL:
                 raise
-            raise KafkaException(self._end()) from refused
+        else:
+            return
+        raise KafkaException(self._end())
 
     def _end(self) -> KafkaError:
         """Return what has ended it: callbacks tell, which another thread may be serving now."""
@@ -297,9 +303,10 @@ class KafkaAppender(_SelfEndingClient, Producer):
         """Wait up to `timeout` seconds for the fates of all records; return how many lack it."""
         try:
             return int(super().flush(timeout))
-        except KafkaException as ended:
-            self.connections(ended.args[0])
-            return int(super().flush(timeout))
+        except KafkaException as error:
+            ended = error.args[0]
+        self.connections(ended)
+        return int(super().flush(timeout))
 
 
 def reader(

@@ -300,12 +300,13 @@ def metadata(client: Any, topic: str | None, timeout_s: float) -> Any:
         try:
             cluster = client.list_topics(**asked, timeout=max(0.01, min(attempt_s, left)))
         except KafkaException as error:
-            client.poll(0)  # serves `connections`
-            if connections.refusal is not None or left <= attempt_s:
-                raise connections.explained(error) from error
+            failed = error
         else:
             connections.refusal = connections.doubt = None
             return cluster
+        client.poll(0)  # serves `connections`
+        if connections.refusal is not None or left <= attempt_s:
+            raise connections.explained(failed) from failed
         attempt_s *= 2
 
 

@@ -213,22 +213,26 @@ class Producer:
         while True:
             client = self._client
             callback = self._telling(on_delivery, client.connections)
+            refused: KafkaError | None = None
             try:
                 client.produce(self._topic, value, key, on_delivery=callback, **more)
             except BufferError:
-                if time.monotonic() > deadline:
-                    msg = f"{self._topic}: the broker has taken nothing for {self._timeout_s:g} s"
-                    raise AppendError(msg) from None
-                client.poll(0.05)
+                pass
             except KafkaException as error:
-                fatal += 1
-                if not error.args[0].fatal() or fatal > _FATAL_MAX:
-                    refused = error.args[0]
-                    raise explain(refused, self._topic, client.connections, sent=False) from error
-                self._replace(client)
+                refused = error.args[0]
             else:
                 self._wake_up()
                 return
+            if refused is None:
+                if time.monotonic() > deadline:
+                    msg = f"{self._topic}: the broker has taken nothing for {self._timeout_s:g} s"
+                    raise AppendError(msg)
+                client.poll(0.05)
+                continue
+            fatal += 1
+            if not refused.fatal() or fatal > _FATAL_MAX:
+                raise explain(refused, self._topic, client.connections, sent=False)
+            self._replace(client)
 
     def append_at_once(
         self,

@@ -224,14 +224,12 @@ class KafkaCopy:
         if record.has_nul:
             headers[NUL_HEADER] = b"key"
         while True:
-            try:
+            with suppress(BufferError):
                 producer.produce(
                     self._topic, record.value, record.key, record.partition, headers=headers
                 )
-            except BufferError:
-                producer.poll(_FULL_S)
-            else:
                 return
+            producer.poll(_FULL_S)
 
 
 @contextmanager

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import random
 import threading
+import weakref
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,6 +19,7 @@ from streamydb.kafka.librdkafka import library_path
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.producer import Appended, AppendError, AppendUnknownError, Producer
 from streamydb.kafka.shared_topics import SharedTopics, SharedTopicsError
+from streamydb.local.launcher import wait_until
 from streamydb.records.control import Beat
 from streamydb.settings import Settings
 
@@ -110,6 +113,20 @@ class Appends:
         end(self._producer._client)
         if self._dice.random() < 0.5:
             self._producer._client.poll(0)
+
+
+@pytest.mark.parametrize("served", [True, False])
+@pytest.mark.parametrize("appends", [Producer.append_async, Producer.append_at_once])
+def test_of_a_client_that_has_ended_nothing_is_left(appends: Any, *, served: bool) -> None:
+    """Else it would leave threads and sockets behind, each time."""
+    with Producer(SETTINGS) as producer:
+        ended = weakref.ref(producer._client)
+        end(producer._client)
+        if served:
+            producer._client.poll(0)
+        appends(producer, TRANSACTION, lambda *_: None)
+        assert producer.append(TRANSACTION, timeout_s=WAIT_S).offset >= 0
+        assert wait_until(lambda: not gc.collect() and ended() is None, WAIT_S)
 
 
 @pytest.mark.parametrize("seed", range(10))
