@@ -167,10 +167,11 @@ _ARROW_BYTES_MAX: Final = (1 << 31) - 1
 
 
 def blocks_for(number: int, rows: Iterable[Any], spool: Spool = NO_SPOOL) -> Iterator[bytes]:
-    """The blocks of rows; require that they came to where they were sent."""
+    """The blocks of rows but for empty ones; require that they came to where they were sent."""
     for row in rows:
         _BLOCK.require(row.dest == number, "it came where it was sent", here=number, to=row.dest)
-        yield spool.read(bytes(row.block))
+        if row.block:
+            yield spool.read(bytes(row.block))
 
 
 def paired(records: OutputRecords) -> OutputRecords:

@@ -98,8 +98,9 @@ _END: Final = -1
 """The destination in the last row of a shard whose task goes on with what it has emitted.
 
 If the step fails, or its worker is killed, Spark closes what it hands over: for the function that
-reads it, this looks like an end. Before the first rows Spark has not handed over their schema, and
-without that PyArrow fails; so rows that are none at all are those of a shard with nothing to do.
+reads it, this looks like an end. Once (2026-11-30, a pipeline with two gears that had been halted
+by SIGSTOP, on a loaded machine) all rows of a step were missing, though Spark had committed its
+state, and no error was told. So the last row is required, and each shard has a row to begin with.
 """
 
 _FORMATTED_WHERE_EXECUTED: Final = 4_000
@@ -153,7 +154,7 @@ class StageSettings:
 
 
 class Parser:
-    """mapInArrow: Kafka rows to blocks for the shards."""
+    """mapInArrow: Kafka rows to blocks for the shards; an empty block for one that gets none."""
 
     def __init__(self, stage: StageSettings) -> None:
         self._config, self._rulings, self._spool = stage.config, stage.rulings, stage.spool
@@ -162,11 +163,16 @@ class Parser:
         """Parse run by run: Spark's batches are small, because it bounds their records only."""
         _Settling.begin()
         self._spool.forget_earlier()
+        shards = self._config.shards
+        without = set(range(shards) if self._config.grouping == "planner" else ())
         with self._spool.writer() as writer:
             for batch in runs(batches):
                 rows = [(r.shard, 0, writer.put(r.pieces())) for r in self._parse(batch)]
+                without.difference_update(shard for shard, _, _ in rows)
                 if rows:
-                    yield block_rows(rows, self._config.shards)
+                    yield block_rows(rows, shards)
+        if without:
+            yield block_rows([(shard, 0, b"") for shard in sorted(without)], shards)
 
     def _parse(self, batch: pa.RecordBatch) -> Iterator[Routed[Message]]:
         fed = batch.column(0).to_numpy(zero_copy_only=False).astype(np.bool_)
@@ -255,16 +261,18 @@ class ShardStep:
         starter: Starter | None = None,
         ends: Mapping[int, LogEnd] | None = None,
         *,
+        chained: bool = False,
         at_once: bool = False,
     ) -> None:
         """Keep caches under the folder ``local``.
 
         ``life``: this start of the query. ``starter``: fills the store before the first step.
         ``ends``: what the log held at the start where the state's reading of it had ended.
-        ``at_once``: the tasks of all shards run at the same time, each with an
-        `ExchangingExecutor`, so none runs after another in one process.
+        ``chained``: the task of a shard executes, too. ``at_once``: so it is, by an
+        `ExchangingExecutor`, and the tasks of all shards run at the same time, so none runs after
+        another in one process.
         """
-        self._at_once = at_once
+        self._chained, self._at_once = chained, at_once
         self._ends = ends or {}
         self._config, self._spool = stage.config, stage.spool
         self._starter = starter or Starter(None)
@@ -293,6 +301,7 @@ class ShardStep:
                 )
         if self._at_once:
             _CACHE.forget()
+        if self._chained:
             yield Row(token=token, dest=_END, seq=0, block=b"", ignored=0, resolves=None)
 
     def _steps(
@@ -337,17 +346,24 @@ class Executor:
     """
 
     def __init__(self, stage: StageSettings, local: str | None = None) -> None:
-        """``local``: the folder of the caches, where the real-time gear paces the only shard."""
+        """``local``: the folder of the caches, where the real-time gear paces the only shard, whose
+        task this is, too.
+        """
         self._config, self._spool = stage.config, stage.spool
         self._local = local
         self._processor = stage.executor(stage.config.shards)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Collect the grants of this task, execute them, and give the records out."""
+        """Collect the grants of this task, execute them, and give the records out.
+        Raises SpoolError: grants of the only shard are missing.
+        """
         _Settling.begin()
         _CACHE.forget()  # all shards have planned
         read = self._spool.read
-        blocks = (read(block) for batch in batches for block in batch.column(3).to_pylist())
+        if self._local is None:
+            blocks = (read(block) for batch in batches for block in batch.column(3).to_pylist())
+        else:
+            blocks = (read(block) for _, block in emitted_by_shard(batches))
         spreads = self._config.shards
         begun_ns = time.thread_time_ns()
         with self._spool.writer() as writer:
@@ -365,6 +381,19 @@ class Executor:
             config = self._config
             folder = shard_folder(Path(self._local), config.database, config.incarnation, 0)
             keep_pace(folder)
+
+
+def emitted_by_shard(batches: Iterable[pa.RecordBatch]) -> list[tuple[int, bytes]]:
+    """Return the destinations and blocks that the shard of this task has made.
+    Raises SpoolError: some are missing.
+    """
+    emitted: list[tuple[int, bytes]] = []
+    for batch in batches:
+        dests, blocks = batch.column(1).to_pylist(), batch.column(3).to_pylist()
+        emitted += zip(dests, blocks, strict=True)
+    if not emitted or emitted.pop()[0] != _END:
+        raise SpoolError("what the shard of this task has emitted is cut off")
+    return emitted
 
 
 class ExchangingExecutor:
@@ -403,12 +432,7 @@ class ExchangingExecutor:
 
     def _granted(self, batches: Iterable[pa.RecordBatch]) -> TaskBlocks:
         """Return the blocks that the shard of this task has made, or references to them."""
-        own = TaskBlocks([])
-        for batch in batches:
-            dests, blocks = batch.column(1).to_pylist(), batch.column(3).to_pylist()
-            own.blocks += zip(dests, blocks, strict=True)
-        if own.blocks and own.blocks.pop()[0] != _END:  # a shard may have had nothing to do
-            raise SpoolError("what the shard of this task has emitted is cut off")
+        own = TaskBlocks(emitted_by_shard(batches))
         for _, block in own.blocks:
             plan = plan_of(self._spool.read(block), Grant)
             if plan is not None:

@@ -6,7 +6,6 @@ import errno
 import random
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -134,6 +133,10 @@ class Hosted(sim.Cluster):
         for node in self.nodes:
             node.caches.close()  # type: ignore[attr-defined]
 
+    def start_anew(self) -> None:
+        super().start_anew()
+        hosts._CACHE.forget()  # the release before may have planned otherwise
+
     @property
     def spool(self) -> Spool:
         """Of this start of the query."""
@@ -178,20 +181,31 @@ class Hosted(sim.Cluster):
                 self._sink(rows, batch.number)
                 self._maybe_crash(calm=calm)
             return
-        for number, granted in self._tasks(self._shuffled(grants)):
+        chained = self._is_chained()
+        for number, granted in [(0, grants)] if chained else self._tasks(self._shuffled(grants)):
             for rows in self._outputs(number, granted, copies[number][1]):
                 self._sink(rows, batch.number)
                 self._maybe_crash(calm=calm)
         self._maybe_crash(calm=calm)
 
     def _step(self, *, at_once: bool) -> hosts.ShardStep:
-        return hosts.ShardStep(self._stage(), str(self.local), self.life, at_once=at_once)
+        chained = at_once or self._is_chained()
+        return hosts.ShardStep(
+            self._stage(), str(self.local), self.life, chained=chained, at_once=at_once
+        )
+
+    def _is_chained(self) -> bool:
+        """Return True if the task of the only shard executes, too."""
+        return self.config.shards == 1 and not self.single
 
     def _stage(self) -> hosts.StageSettings:
         return hosts.StageSettings(self.config, PARTITIONS, MODULES, self.rulings, self.spool)
 
     def _parsed(self, batch: Any) -> Iterator[dict[str, Any]]:
-        """The blocks of all tasks that read; with one shard, there is one task."""
+        """The blocks of all tasks that read; with one shard, there is one task.
+
+        Spark makes no micro-batch in which no task reads.
+        """
         fed = [
             [self._input(s, LogRecord(at, 0, self.feedback[s][at]), fed=True)
              for at in range(start, end)]
@@ -204,7 +218,7 @@ class Hosted(sim.Cluster):
         ] + fed
         if self.config.shards == 1:
             tasks = [[row for rows in tasks for row in rows]]
-        for rows in tasks:
+        for rows in tasks or [[]]:
             parser = hosts.Parser(self._stage())
             for made in parser(self._batches(rows, _INPUT)):
                 yield from made.to_pylist()
@@ -252,7 +266,13 @@ class Hosted(sim.Cluster):
             made: Iterable[pa.RecordBatch] = self._batches(rows, _BLOCKS)
         else:
             blocks = [{name: row[name] for name in _BLOCKS.names} for row in granted]
-            made = hosts.Executor(self._stage())(self._batches(blocks, _BLOCKS))
+            local = str(self.local) if self._is_chained() else None
+            executor = hosts.Executor(self._stage(), local)
+            if local is not None and self.random.random() < _CUT_OFF:
+                some = blocks[: self.random.randrange(len(blocks))]
+                with pytest.raises(SpoolError, match="is cut off"):
+                    [*executor(self._batches(some, _BLOCKS))]
+            made = executor(self._batches(blocks, _BLOCKS))
         if self.single or self.config.shards > 1:
             made = hosts.Explode(self._stage())(made)
         for batch in made:
@@ -267,9 +287,9 @@ class Hosted(sim.Cluster):
         found: list[_Rows] = []
         tasks = self.random.sample(range(len(made)), len(made))
         for number in tasks:
-            if len(made[number]) > 1 and self.random.random() < _CUT_OFF:
-                some = made[number][: self.random.randrange(1, len(made[number]))]
-                with suppress(_WouldWaitError, SpoolError):  # what it would write, Spark drops
+            if self.random.random() < _CUT_OFF:
+                some = made[number][: self.random.randrange(len(made[number]))]
+                with pytest.raises(SpoolError, match="is cut off"):
                     self._give_and_take(number, some, [])
         for _ in range(4 * len(tasks) ** 2):
             if not tasks:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, zip_longest
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from streamydb.txn_processor.outcome import ExecutionOutcome
 from tests.support.opened import opened
 
 CONFIG = ShardConfig("bank", "inc", 2, 1, 100)
+END = block_rows([(hosts._END, 0, b"")], 2)
 
 
 @pytest.fixture(autouse=True)
@@ -114,12 +116,22 @@ def test_runs_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert offsets_by_shard(iter(output)) == {0: list(range(60)), 1: list(range(60))}
 
 
-def test_no_input_is_no_output() -> None:
-    assert list(hosts.Parser(StageSettings(CONFIG))(iter([]))) == []
-    assert (
-        list(hosts.Parser(StageSettings(CONFIG))(iter(batches([b"foreign"], 5, feedback=True))))
-        == []
-    )
+@pytest.mark.parametrize("foreign", [0, 1])
+def test_each_shard_gets_a_block_though_it_be_empty(foreign: int) -> None:
+    """So each says what it emits, and a task can tell nothing from what is missing."""
+    given = iter(batches([b"foreign"] * foreign, 5, feedback=True))
+    (ticks,) = hosts.Parser(StageSettings(CONFIG))(given)
+    found = [tuple(row.values())[1:] for row in ticks.to_pylist()]
+    assert found == [(0, 0, b""), (1, 0, b"")]
+    rows = [SimpleNamespace(**row) for row in ticks.to_pylist()]
+    for number in range(2):
+        assert [*arrow_batches.blocks_for(number, rows[number : number + 1])] == []
+        shard = KeyTransactionProcessor(
+            CONFIG, number, MemoryBlobs(), MemoryValues(), MemoryIdTables(), Life("test")
+        )
+        assert shard.step([]) == []
+    whole = ShardConfig("bank", "inc", 1, 2, 100, "single")
+    assert [*hosts.Parser(StageSettings(whole))(iter([]))] == []
 
 
 def test_bytes_become_ragged_without_a_copy() -> None:
@@ -152,7 +164,7 @@ def granted(count: int, by: str = "partition", seed: int = 0) -> list[list[pa.Re
             at = emitted.proc if by == "partition" else number
             found[at].append(arrow_batches.block_rows(rows, 2))
         if by == "shard":
-            found[number].append(arrow_batches.block_rows([(hosts._END, 0, b"")], 2))
+            found[number].append(END)
     return found
 
 
@@ -225,7 +237,7 @@ def test_a_task_gives_nothing_of_a_shard_that_has_failed(
         impatient.setattr(
             BlockExchange, "_require_query", lambda _: pytest.fail("it waits for others")
         )
-        for end in range(1, len(made[0])):
+        for end in range(len(made[0])):
             with pytest.raises(SpoolError, match="is cut off"):
                 tasks.run(0, made[0][:end])
     assert not [*(tmp_path / "7").glob("grants-*")]
@@ -287,10 +299,23 @@ def test_a_task_that_is_paced_waits_when_it_has_sent_everything(
     waits: list[tuple[Path, int]] = []
     monkeypatch.setattr(wire, "_outputs", [])
     monkeypatch.setattr(hosts, "keep_pace", lambda folder: waits.append((folder, len(given))))
-    for batch in hosts.Executor(StageSettings(config, 1), str(tmp_path))(one_shard(config)):
+    grants = [*one_shard(config), END]
+    for batch in hosts.Executor(StageSettings(config, 1), str(tmp_path))(iter(grants)):
         given.append(batch)  # noqa: PERF402 - it is looked at meanwhile
     assert waits == [(shard_folder(tmp_path, "bank", "inc", 0), len(given))]
     assert len(given) > 1
+
+
+def test_a_task_executes_nothing_of_what_its_only_shard_has_emitted_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = ShardConfig("bank", "inc", 1, 1, 100)
+    monkeypatch.setattr(hosts, "keep_pace", lambda _: pytest.fail("it has executed something"))
+    grants = [*one_shard(config), END]
+    for end in range(len(grants)):
+        executor = hosts.Executor(StageSettings(config, 1), str(tmp_path))
+        with pytest.raises(SpoolError, match="is cut off"):
+            list(executor(iter(grants[:end])))
 
 
 def one_shard(config: ShardConfig) -> list[pa.RecordBatch]:
