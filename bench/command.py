@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from bench.ending import ending_in_order
+from bench.gears import MICRO_BATCH
 from bench.keeping import keep, require_place
 from bench.rest.cases import POSTGRESQL
 from bench.workload import DISTRIBUTIONS
@@ -19,7 +20,7 @@ from streamydb.cli.common import EXIT_NO, stdout
 from streamydb.cli.phases import Phases
 from streamydb.local.broker import CLUSTER_BROKERS
 
-__all__ = ["deliver", "has_gears", "named"]
+__all__ = ["deliver", "has_gears", "named", "numbers"]
 
 Shards = Annotated[int, typer.Option("--shards", min=1, max=64, help="Slices of the keys.")]
 Transactions = Annotated[
@@ -80,7 +81,14 @@ KeysSeries = Annotated[
 ]
 BesidePeer = Annotated[
     str | None,
-    typer.Option("--beside", help=f"Then the same transfers in {POSTGRESQL}, on this machine."),
+    typer.Option(
+        "--beside",
+        help=f"{POSTGRESQL}: then the same transfers there, on this machine. {MICRO_BATCH}: by "
+        "turns with a pipeline of that gear alone.",
+    ),
+]
+BulkTurns = Annotated[
+    int, typer.Option("--turns", min=1, help=f"Of each, with --beside {MICRO_BATCH}.")
 ]
 Connections = Annotated[str, typer.Option("--connections", help="Clients of both, with --beside.")]
 BesideSeconds = Annotated[
@@ -103,6 +111,21 @@ Output = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 
 Show = Callable[[dict[str, Any], Console], None]
+
+
+def numbers(text: str, what: str, least: int) -> list[int]:
+    """Return the numbers that a text names, divided by commas.
+
+    Raises:
+        typer.BadParameter: it names something else, or a number below the least.
+    """
+    try:
+        found = [int(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < least:
+        raise typer.BadParameter(f"{text!r} is not a list of {what}")
+    return found
 
 
 def named(text: str, names: tuple[str, ...]) -> tuple[str, ...]:

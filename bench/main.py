@@ -15,6 +15,7 @@ from bench.command import (
     Accounts,
     BesidePeer,
     BesideSeconds,
+    BulkTurns,
     Connections,
     CopyLimit,
     CountedSeconds,
@@ -43,11 +44,14 @@ from bench.command import (
     deliver,
     has_gears,
     named,
+    numbers,
 )
 from bench.copies import copies_of
 from bench.floor import FORM_NAMES, FloorOptions
 from bench.floor import floor as run_floor
 from bench.floor import show as show_floor
+from bench.gears import MICRO_BATCH, beside_one_gear
+from bench.gears import show as show_gears
 from bench.idle import IdleOptions, Stage
 from bench.idle import idle as run_idle
 from bench.idle import show as show_idle
@@ -97,16 +101,6 @@ def _most(given: int | None, shards: int) -> int:
     return given or max_offsets_of(shards)
 
 
-def _numbers(text: str, what: str, least: int) -> list[int]:
-    try:
-        found = [int(part) for part in text.split(",")]
-    except ValueError:
-        found = []
-    if not found or min(found) < least:
-        raise typer.BadParameter(f"{text!r} is not a list of {what}")
-    return found
-
-
 @app.command()
 def bank(
     *,
@@ -128,6 +122,7 @@ def bank(
     sync: Synced = False,
     replication: Replication = 1,
     beside: BesidePeer = None,
+    turns: BulkTurns = 6,
     connections: Connections = "1,4,16,64",
     beside_seconds: BesideSeconds = 5.0,
     gear: Gear = "micro-batch",
@@ -148,7 +143,7 @@ def bank(
     if beside is not None and (keys_series or sustain):
         raise typer.BadParameter("--beside measures neither --keys-series nor --sustain")
     if keys_series is not None:
-        sizes = _numbers(keys_series, "numbers of accounts like 1000,100000", 2)
+        sizes = numbers(keys_series, "numbers of accounts like 1000,100000", 2)
         then = None if sustain is None else (sustain, load)
         deliver(
             lambda phases: bank_runs.keys_series(options, sizes, phases, then, interval),
@@ -159,9 +154,11 @@ def bank(
             lambda phases: bank_runs.sustained(options, sustain, load, phases, interval),
             show, output, json=json,
         )  # fmt: skip
+    elif beside == MICRO_BATCH:
+        deliver(lambda found: beside_one_gear(options, turns, found), show_gears, output, json=json)
     elif beside is not None:
-        named(beside, (POSTGRESQL,))
-        clients = tuple(_numbers(connections, "numbers of clients like 1,4,16,64", 1))
+        named(beside, (POSTGRESQL, MICRO_BATCH))
+        clients = tuple(numbers(connections, "numbers of clients like 1,4,16,64", 1))
         both = PeerOptions(bank=options, clients=clients, seconds=beside_seconds)
         deliver(lambda phases: run_peer(both, phases), show_peer, output, json=json)
     else:
@@ -309,7 +306,7 @@ def scale(
 ) -> None:
     """Processor time of a transfer by stage, for several numbers of shards, and what follows."""
     options = ScaleOptions(
-        shards=tuple(_numbers(shards, "numbers of shards like 1,2,4,8", 1)), batches=batches,
+        shards=tuple(numbers(shards, "numbers of shards like 1,2,4,8", 1)), batches=batches,
         transactions=transactions, accounts=accounts, pipeline=pipeline, seed=seed, parent=folder,
         backlog=backlog, distribution=named(distribution, DISTRIBUTIONS)[0],
     )  # fmt: skip
@@ -363,7 +360,7 @@ def shifting(
     """Latency while the load comes and goes and the gears shift; every result is awaited."""
     options = ShiftingOptions(
         cycles=2 if quick else cycles, forms=named(forms, FORMS), plateau_s=plateau, rest_s=rest,
-        levels=tuple(float(n) for n in _numbers(levels, "rates like 500,20000", 1)),
+        levels=tuple(float(n) for n in numbers(levels, "rates like 500,20000", 1)),
         warm_up_s=warm_up, accounts=accounts, seed=seed, parent=folder,
         warm_up_transactions=200_000,
     )  # fmt: skip

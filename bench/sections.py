@@ -17,6 +17,7 @@ __all__ = [
     "bank_lines",
     "bank_rows",
     "floor_lines",
+    "gears_lines",
     "keys_lines",
     "latency_lines",
     "markdown",
@@ -149,6 +150,21 @@ def shifting_lines(answer: dict[str, Any]) -> list[str]:
         "Milliseconds from the time of being due to the result read:"
     )
     return [told, "", *markdown(["", "transactions", "p50", "p90", "p99", "most"], rows)]
+
+
+def gears_lines(answer: dict[str, Any]) -> list[str]:
+    """Bulk of a pipeline with two gears beside one with one."""
+    rows = [
+        [row["gears"], f"{row['txn_per_s']:,.0f}", f"{row['first_txn_per_s']:,.0f}"]
+        for row in answer["rows"]
+    ]
+    told = (
+        f"Backlogs of {answer['transactions']:,} transfers, {answer['repetitions']} in a turn, by "
+        f"turns, {_where(answer)}. Both gears give {answer['ratio']:.2f} of the bulk of one"
+        f"{spread(answer, 'turns')}, and {answer['first_ratio']:.2f} in the first backlog of a "
+        "turn, which finds the real-time gear in the lead and the caches full of the other's:"
+    )
+    return [told, "", *markdown(["gears", "transfers/s", "first of a turn"], rows)]
 
 
 def serving_lines(answer: dict[str, Any]) -> list[str]:

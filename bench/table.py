@@ -27,6 +27,7 @@ from bench.sections import (
     bank_lines,
     bank_rows,
     floor_lines,
+    gears_lines,
     keys_lines,
     latency_lines,
     memory_lines,
@@ -58,6 +59,7 @@ TERMINALS = "tpcc-terminals"
 SECTIONS: dict[str, tuple[tuple[str, ...], Callable[..., list[str]]]] = {
     "four-cores": (("bank-4-cores-1-shard", "bank-4-cores-4-shards"), bank_lines),
     "floor": (("floor",), floor_lines),
+    "gears": (("bank-gears",), gears_lines),
     "keys": (("sizes-1-shard",), keys_lines),
     "latency": (("latency-1-shard-gears", "latency-1-shard", "latency-2-shards"), latency_lines),
     "recovery": (("recovery",), recovery_lines),
