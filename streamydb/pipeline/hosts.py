@@ -261,18 +261,19 @@ class ShardStep:
         starter: Starter | None = None,
         ends: Mapping[int, LogEnd] | None = None,
         *,
-        chained: bool = False,
         at_once: bool = False,
     ) -> None:
         """Keep caches under the folder ``local``.
 
         ``life``: this start of the query. ``starter``: fills the store before the first step.
         ``ends``: what the log held at the start where the state's reading of it had ended.
-        ``chained``: the task of a shard executes, too. ``at_once``: so it is, by an
-        `ExchangingExecutor`, and the tasks of all shards run at the same time, so none runs after
-        another in one process.
+        ``at_once``: the tasks of all shards run at the same time, so none runs after another in one
+        process, and each of them executes, too, by an `ExchangingExecutor`.
         """
-        self._chained, self._at_once = chained, at_once
+        self._at_once = at_once
+        # The task of a shard executes, too.
+        only = stage.config.shards == 1 and stage.config.grouping == "planner"
+        self._executes = at_once or only
         self._ends = ends or {}
         self._config, self._spool = stage.config, stage.spool
         self._starter = starter or Starter(None)
@@ -301,7 +302,7 @@ class ShardStep:
                 )
         if self._at_once:
             _CACHE.forget()
-        if self._chained:
+        if self._executes:
             yield Row(token=token, dest=_END, seq=0, block=b"", ignored=0, resolves=None)
 
     def _steps(
@@ -360,11 +361,11 @@ class Executor:
         _Settling.begin()
         _CACHE.forget()  # all shards have planned
         read = self._spool.read
-        if self._local is None:
-            blocks = (read(block) for batch in batches for block in batch.column(3).to_pylist())
-        else:
-            blocks = (read(block) for _, block in emitted_by_shard(batches))
         spreads = self._config.shards
+        if spreads == 1:
+            blocks = (read(block) for _, block in emitted_by_shard(batches))
+        else:
+            blocks = (read(block) for batch in batches for block in batch.column(3).to_pylist())
         begun_ns = time.thread_time_ns()
         with self._spool.writer() as writer:
             for item in self._processor.step(TO_EXECUTOR.each(blocks)):

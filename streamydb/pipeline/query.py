@@ -104,10 +104,7 @@ def build_query(
         spool.folder is not None and database.grouping == "planner"
         and 1 < shards <= task_slots(spark)
     )  # fmt: skip
-    step = hosts.ShardStep(
-        stage, str(config.local), life, starter, ends, at_once=at_once,
-        chained=at_once or (shards == 1 and database.grouping == "planner"),
-    )  # fmt: skip
+    step = hosts.ShardStep(stage, str(config.local), life, starter, ends, at_once=at_once)
 
     blocks = _input(spark, config, database, start)
     blocks = blocks.mapInArrow(hosts.Parser(stage).__call__, hosts.BLOCK_SCHEMA)

@@ -181,20 +181,17 @@ class Hosted(sim.Cluster):
                 self._sink(rows, batch.number)
                 self._maybe_crash(calm=calm)
             return
-        chained = self._is_chained()
-        for number, granted in [(0, grants)] if chained else self._tasks(self._shuffled(grants)):
+        tasks = [(0, grants)] if self._executes() else self._tasks(self._shuffled(grants))
+        for number, granted in tasks:
             for rows in self._outputs(number, granted, copies[number][1]):
                 self._sink(rows, batch.number)
                 self._maybe_crash(calm=calm)
         self._maybe_crash(calm=calm)
 
     def _step(self, *, at_once: bool) -> hosts.ShardStep:
-        chained = at_once or self._is_chained()
-        return hosts.ShardStep(
-            self._stage(), str(self.local), self.life, chained=chained, at_once=at_once
-        )
+        return hosts.ShardStep(self._stage(), str(self.local), self.life, at_once=at_once)
 
-    def _is_chained(self) -> bool:
+    def _executes(self) -> bool:
         """Return True if the task of the only shard executes, too."""
         return self.config.shards == 1 and not self.single
 
@@ -266,7 +263,7 @@ class Hosted(sim.Cluster):
             made: Iterable[pa.RecordBatch] = self._batches(rows, _BLOCKS)
         else:
             blocks = [{name: row[name] for name in _BLOCKS.names} for row in granted]
-            local = str(self.local) if self._is_chained() else None
+            local = str(self.local) if self._executes() else None
             executor = hosts.Executor(self._stage(), local)
             if local is not None and self.random.random() < _CUT_OFF:
                 some = blocks[: self.random.randrange(len(blocks))]

@@ -283,7 +283,7 @@ def test_each_batch_is_sent_before_more_is_executed(monkeypatch: pytest.MonkeyPa
     with os.fdopen(read_end, "rb", 0) as spark, os.fdopen(write_end, "wb") as output:
         monkeypatch.setattr(wire, "_outputs", [output])
         config = ShardConfig("bank", "inc", 1, 1, 100)
-        batches = hosts.Executor(StageSettings(config, 1))(one_shard(config))
+        batches = hosts.Executor(StageSettings(config, 1))(iter(one_shard(config)))
         for number, _ in enumerate(batches):
             if number:
                 assert spark.read(100) == b"%d" % (number - 1)
@@ -299,8 +299,8 @@ def test_a_task_that_is_paced_waits_when_it_has_sent_everything(
     waits: list[tuple[Path, int]] = []
     monkeypatch.setattr(wire, "_outputs", [])
     monkeypatch.setattr(hosts, "keep_pace", lambda folder: waits.append((folder, len(given))))
-    grants = [*one_shard(config), END]
-    for batch in hosts.Executor(StageSettings(config, 1), str(tmp_path))(iter(grants)):
+    executor = hosts.Executor(StageSettings(config, 1), str(tmp_path))
+    for batch in executor(iter(one_shard(config))):
         given.append(batch)  # noqa: PERF402 - it is looked at meanwhile
     assert waits == [(shard_folder(tmp_path, "bank", "inc", 0), len(given))]
     assert len(given) > 1
@@ -311,7 +311,7 @@ def test_a_task_executes_nothing_of_what_its_only_shard_has_emitted_in_part(
 ) -> None:
     config = ShardConfig("bank", "inc", 1, 1, 100)
     monkeypatch.setattr(hosts, "keep_pace", lambda _: pytest.fail("it has executed something"))
-    grants = [*one_shard(config), END]
+    grants = one_shard(config)
     for end in range(len(grants)):
         executor = hosts.Executor(StageSettings(config, 1), str(tmp_path))
         with pytest.raises(SpoolError, match="is cut off"):
@@ -326,4 +326,4 @@ def one_shard(config: ShardConfig) -> list[pa.RecordBatch]:
     shard = KeyTransactionProcessor(config, 0, *state, Life("one"))
     blocks = [routed.block for routed in parse_transactions(*columns, raws, 1)]
     granted = [each.message.block() for each in shard.step(TO_SHARD.each(blocks))]
-    return [block_rows([(0, 0, block) for block in granted], 1)]
+    return [block_rows([(0, 0, block) for block in granted], 1), END]
