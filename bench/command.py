@@ -11,14 +11,15 @@ import msgspec
 import typer
 from rich.console import Console
 
+from bench.common import GEARS
 from bench.ending import ending_in_order
-from bench.gears import MICRO_BATCH
 from bench.keeping import keep, require_place
 from bench.rest.cases import POSTGRESQL
 from bench.workload import DISTRIBUTIONS
 from streamydb.cli.common import EXIT_NO, stdout
 from streamydb.cli.phases import Phases
 from streamydb.local.broker import CLUSTER_BROKERS
+from streamydb.records.gears import MICRO_BATCH
 
 __all__ = ["deliver", "has_gears", "named", "numbers"]
 
@@ -172,7 +173,7 @@ def has_gears(gear: str, shards: int) -> bool:
     Raises:
         typer.BadParameter: there is no such gear, or there are several shards.
     """
-    both = named(gear, ("micro-batch", "both")) == ("both",)
+    both = named(gear, tuple(GEARS.values())) == (GEARS[True],)
     if both and shards > 1:
         raise typer.BadParameter("--gear both needs one shard")
     return both

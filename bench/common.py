@@ -26,9 +26,12 @@ from bench.throughput import Rate, backlog, drain, median_rate
 from bench.waiting import settle
 from streamydb import __version__
 from streamydb.cli.phases import Phases
-from streamydb.records.gears import REAL_TIME
+from streamydb.records.gears import MICRO_BATCH, REAL_TIME
 
-__all__ = ["CommonOptions", "Run", "cost_facts", "rate_facts", "running"]
+__all__ = ["GEARS", "CommonOptions", "Run", "cost_facts", "rate_facts", "running"]
+
+GEARS: Final = {True: "both", False: MICRO_BATCH}
+"""The names of a pipeline's gears: with the real-time gear, and without it."""
 
 _SETTLE_S: Final = 60.0  # what a load has left: compilations, the heap, workers
 _LOADED_MAX: Final = 2_000_000
@@ -262,7 +265,7 @@ class Run:
             "peak_rss_mb": round(self.engine.memory.peak_mb, 1),
             "state_mb": round(self.engine.state_mb(), 1),
             "shards": options.shards,
-            "gears": "both" if options.gears else "micro-batch",
+            "gears": GEARS[options.gears],
             **options.copies.facts(),
             "cores": cores(),
             "transactions": options.transactions,
@@ -280,7 +283,7 @@ def running(options: CommonOptions, phases: Phases) -> Iterator[Run]:
     """Start an engine for a benchmark; everything has ended after the block."""
     wanted = EngineOptions(
         shards=options.shards, max_offsets=options.max_offsets, plan_limit=options.plan_limit,
-        copies=options.copies, extra=("--gear", "both" if options.gears else "micro-batch"),
+        copies=options.copies, extra=("--gear", GEARS[options.gears]),
     )  # fmt: skip
     with fresh_engine(wanted, options.parent, phases) as engine:
         yield Run(options, engine, phases)

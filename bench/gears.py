@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.bank import BankOptions
-from bench.common import running
+from bench.common import GEARS, running
 from bench.copies import copies_text, kept_copies
 from bench.engine import cores
 from bench.errors import BenchError
@@ -19,11 +19,10 @@ from bench.machine import machine
 from bench.pairs import by_turns, ratios_of, spread
 from streamydb import __version__
 from streamydb.cli.phases import Phases
+from streamydb.records.gears import MICRO_BATCH
 
-__all__ = ["MICRO_BATCH", "beside_one_gear", "show"]
+__all__ = ["beside_one_gear", "show"]
 
-MICRO_BATCH: Final = "micro-batch"
-_NAMES: Final = {True: "both", False: MICRO_BATCH}
 _BACKLOGS_MIN: Final = 2
 
 
@@ -40,7 +39,7 @@ def beside_one_gear(options: BankOptions, turns: int, phases: Phases) -> dict[st
     if not options.gears or options.repetitions < _BACKLOGS_MIN:
         raise BenchError(f"--beside {MICRO_BATCH} needs --gear both, and two repetitions at least")
     name, *_ = options.distributions
-    workload, sides = options.workload(name), tuple(_NAMES)
+    workload, sides = options.workload(name), tuple(GEARS)
     first: dict[bool, list[float]] = {gears: [] for gears in sides}
     later: dict[bool, list[float]] = {gears: [] for gears in sides}
     with ExitStack() as stack:
@@ -50,7 +49,7 @@ def beside_one_gear(options: BankOptions, turns: int, phases: Phases) -> dict[st
             run.load_accounts(options.accounts)
             run.warm_up(workload)
         for _, gears in by_turns(sides, turns):
-            rates = runs[gears].throughput({f"{name}, {_NAMES[gears]}": workload})
+            rates = runs[gears].throughput({f"{name}, {GEARS[gears]}": workload})
             begun, *others = [rate.per_s for found in rates.values() for rate in found]
             first[gears].append(begun)
             later[gears].append(median(others))
@@ -62,7 +61,7 @@ def beside_one_gear(options: BankOptions, turns: int, phases: Phases) -> dict[st
         "benchmark": "bank-gears",
         "rows": [
             {
-                "gears": _NAMES[gears],
+                "gears": GEARS[gears],
                 "txn_per_s": round(median(later[gears]), 1),
                 "first_txn_per_s": round(median(first[gears]), 1),
                 "turns_txn_per_s": [round(rate) for rate in later[gears]],

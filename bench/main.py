@@ -50,7 +50,7 @@ from bench.copies import copies_of
 from bench.floor import FORM_NAMES, FloorOptions
 from bench.floor import floor as run_floor
 from bench.floor import show as show_floor
-from bench.gears import MICRO_BATCH, beside_one_gear
+from bench.gears import beside_one_gear
 from bench.gears import show as show_gears
 from bench.idle import IdleOptions, Stage
 from bench.idle import idle as run_idle
@@ -81,6 +81,7 @@ from bench.sql import show as show_sql
 from bench.sql import sql as run_sql
 from bench.workload import DISTRIBUTIONS
 from streamydb.limits import max_offsets as max_offsets_of
+from streamydb.records.gears import MICRO_BATCH
 
 __all__ = [
     "app", "bank", "floor", "latency", "memory", "recovery", "rest", "scale", "serving", "shifting",

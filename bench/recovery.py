@@ -24,6 +24,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
+from bench.common import GEARS
 from bench.machine import machine, stolen_s
 from bench.recovery_gears import GEAR_FIGURES, GEAR_KINDS, GEAR_TITLES, gear_turns, pipeline_options
 from bench.recovery_load import WAIT_S, RecoveryError, RecoveryLoad, started_again
@@ -76,7 +77,7 @@ def recovery(options: RecoveryOptions, phases: Phases) -> dict[str, Any]:
     rows = [_row(kind, options, phases) for kind in options.kinds]
     return {
         "streamydb": __version__, "turns": options.turns, "rate_per_s": options.rate,
-        "shards": options.shards, "gear": "both" if options.gears else "micro-batch",
+        "shards": options.shards, "gear": GEARS[options.gears],
         "rows": rows, "machine": machine(),
     }  # fmt: skip
 
