@@ -14,7 +14,7 @@ from tests.support.kept_log import NAMES, Kept
 from tests.support.memory_kafka import Partition
 from tests.support.seeds import seeds
 
-SEEDS = seeds(30, 12)
+SEEDS = seeds(30, 6)
 
 
 class Told(Kept):

@@ -10,7 +10,7 @@ from tests.support.kept_log import Kept
 from tests.support.seeds import seeds
 from tests.support.states import goes_on
 
-SEEDS = seeds(10, 3)
+SEEDS = seeds(10, 2)
 
 
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))

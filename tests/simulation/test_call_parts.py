@@ -17,7 +17,7 @@ FORMS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "one pipeline": ({}, (38, 44)),
     "two pipelines": ({"pair": True}, (1034, 1046)),
     "faults of ours": ({"faults": 0.03}, (2002, 2054)),
-    "two gears": ({"gears": True}, (3001, 3002, 3003)),
+    "two gears": ({"gears": True}, (3002, 3001, 3003)),
 }
 """How each is simulated, and seeds in which some plan has more calls than one part."""
 
@@ -40,6 +40,7 @@ def test_parts_of_two_calls_are_as_good_as_plans_at_once(
     monkeypatch.setattr(core, "_PART_CALLS", 2)
     monkeypatch.setattr(OutputProgress, "part", counted)
     how, known = FORMS[form]
+    known = known[: seeds(3, 1)]
     for seed in (*known, *range(5_000, 5_000 + seeds(40, 0))):
         outcome = run_seed(seed, **how)
         assert outcome.problems == [], f"seed {seed}: {outcome.config}"

@@ -9,7 +9,7 @@ import pytest
 
 from simulator.client_mutations import CLIENT_MUTATIONS
 from simulator.clients import run_clients
-from tests.support.seeds import seeds
+from tests.support.seeds import seeds, thinned
 
 SEEDS = seeds(20)
 CHUNKS = 5
@@ -46,7 +46,7 @@ def test_a_seed_repeats_exactly() -> None:
 
 
 @pytest.mark.no_proof
-@pytest.mark.parametrize("name", CLIENT_MUTATIONS)
+@pytest.mark.parametrize("name", thinned(CLIENT_MUTATIONS, 3))
 def test_mutations_are_caught(name: str) -> None:
     with CLIENT_MUTATIONS[name]():
         caught = any(run_clients(seed).problems for seed in range(1, 1 + CAUGHT_WITHIN))

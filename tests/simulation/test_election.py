@@ -12,7 +12,7 @@ from simulator.election_mutations import ELECTION_MUTATIONS, mutated_election
 from simulator.main import app
 from tests.support.seeds import seeds
 
-SEEDS = seeds(800, 400)
+SEEDS = seeds(800, 200)
 CHUNKS = 20
 CAUGHT_WITHIN = 400
 

@@ -25,7 +25,7 @@ from streamydb.settings import Settings
 from tests.support.memory_kafka import Died, MemoryKafka
 from tests.support.seeds import seeds
 
-SEEDS = seeds(200, 100)
+SEEDS = seeds(200, 50)
 NAMES = TopicNames("sim")
 CHOICES: dict[str, list[Any]] = {
     "partitions": [1, 2, 3], "id_window": [20, 300], "digest_interval": [1000, 2000],

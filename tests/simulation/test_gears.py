@@ -29,7 +29,7 @@ _FAULTS = 0.03
 def test_two_gears_write_what_one_pipeline_writes(
     chunk: int, injected: Callable[..., None]
 ) -> None:
-    size = seeds(4, 2)
+    size = seeds(4, 1)
     first = 1 + chunk * size
     injected(size)
     outcomes = [
@@ -54,7 +54,7 @@ def test_a_seed_with_two_gears_always_does_the_same() -> None:
 
 
 @pytest.mark.no_proof
-@pytest.mark.parametrize("name", thinned(GEAR_MUTATIONS, 4))
+@pytest.mark.parametrize("name", thinned(GEAR_MUTATIONS, 8))
 def test_a_broken_gear_is_noticed(name: str) -> None:
     for seed in (*_TRIED_FIRST.get(name, ()), *range(1, _SEEDS_MAX)):
         with GEAR_MUTATIONS[name]():

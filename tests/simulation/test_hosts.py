@@ -37,7 +37,7 @@ from streamydb.txn_processor import outputs as o
 from streamydb.verify.oracle.order import LogRecord
 from tests.support.seeds import seeds, thinned
 
-SEEDS = seeds(40, 6)
+SEEDS = seeds(40, 4)
 RECORDS = 100
 PARTITIONS = 2
 """Of the changes."""
@@ -374,7 +374,7 @@ def test_the_hosts_write_what_the_oracle_says(seed: int, hosted: Callable[[int],
     thinned([
         "a part of a blob is lost", "a block takes another way", "a file is forgotten early",
         "a block that was given is lost", "what a task was given twice counts twice",
-    ], 2),
+    ], 4),
 )  # fmt: skip
 def test_faults_of_the_hosts_are_caught(
     what: str, hosted: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch

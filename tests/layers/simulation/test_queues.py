@@ -27,6 +27,7 @@ from streamydb.testing.memory import MemoryDatabase
 from streamydb_layers.errors import ClaimLostError, DuplicateIdError, MovedError
 from streamydb_layers.queue import AsyncQueue, Claim
 from tests.support.queue_model import judged
+from tests.support.seeds import seeds
 
 ATTEMPTS_MAX = 3
 
@@ -200,7 +201,7 @@ class Worker:
                     await self.queue.enqueue({"of": item}, item_id=item)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(seeds(8, 4)))
 def test_every_item_is_claimed_once_at_a_time_and_none_is_lost(seed: int, tmp_path: Path) -> None:
     made: list[World] = []
 

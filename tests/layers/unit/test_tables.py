@@ -88,7 +88,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=seeds(30))
+@settings(max_examples=seeds(30, 10))
 @given(st.lists(st.lists(JSON, max_size=3) | st.dictionaries(st.text(max_size=3), JSON)))
 def test_json_comes_back_as_the_same_value(values: list[Any]) -> None:
     with Tables.in_memory() as tables:

@@ -70,7 +70,7 @@ def test_a_value_that_python_does_not_have_is_named(tables: Tables) -> None:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=seeds(20))
+@settings(max_examples=seeds(20, 8))
 def test_any_text_is_a_statement_or_an_error_of_tables(seed: int) -> None:
     dice = random.Random(seed)
     words = "select from where t a b 'x 1e 0x ( ) [ ] { } , ; . :: -> ->> ? $ $1 @ # ! e' \\ /* "

@@ -25,7 +25,7 @@ SEEN: Counter[str] = Counter()
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=seeds(25, 10))
+@settings(max_examples=seeds(25, 5))
 def test_each_statement_does_what_the_model_does(seed: int) -> None:
     rng, model = random.Random(seed), Model()
     with Tables.in_memory() as tables:
@@ -116,7 +116,7 @@ def _interleaved(seed: int, tables: Tables) -> None:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=seeds(25, 10))
+@settings(max_examples=seeds(25, 5))
 def test_transactions_that_commit_are_serial(seed: int) -> None:
     with Tables.in_memory() as tables:
         _interleaved(seed, tables)

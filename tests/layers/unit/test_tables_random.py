@@ -44,7 +44,7 @@ def test_each_statement_does_what_it_does_in_sqlite(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=seeds(20, 10))
+@settings(max_examples=seeds(20, 5))
 def test_transactions_that_commit_are_serial(seed: int) -> None:
     interleave(seed, Tables.in_memory(), STATEMENTS)
 

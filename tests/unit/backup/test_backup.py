@@ -40,6 +40,7 @@ from streamydb.records.control import Beat, Following, LeaderClaim, Message, gea
 from streamydb.records.rulings import NO_RULINGS
 from streamydb.sorter.state import PartitionState
 from tests.support.memory_kafka import CONNECTION, Died, MemoryKafka
+from tests.support.seeds import seeds
 
 CONFIG = ShardConfig("bank", "x", 2, 1, 100)
 TXN = b'{"id":"a"}'
@@ -256,7 +257,7 @@ def test_a_folder_without_locks_is_not_taken_for_one_in_use(
             pass
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(seeds(30, 10)))
 def test_pipelines_that_follow_need_the_log_and_gears_do_not(seed: int) -> None:
     """A gear that has ended never tells again; its last word would keep the log for ever."""
     dice = random.Random(seed)

@@ -35,6 +35,7 @@ from streamydb.records.expiry import end_of
 from streamydb.spark.snapshot import moment, shown
 from streamydb.verify.oracle.core import Oracle
 from tests.support.generators import VALUES
+from tests.support.seeds import seeds
 from tests.unit.backup.test_snapshots import make
 from tests.unit.read_model.test_read_model_history import ODD_KEYS
 
@@ -130,7 +131,7 @@ def damaged(rng: random.Random, folder: Path) -> Iterator[str]:
         path.write_bytes(before)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
 def test_what_is_damaged_is_refused_or_read_as_it_was(seed: int, tmp_path: Path) -> None:
     rng = random.Random(f"damage {seed}")
     rows, folder = state(rng), tmp_path / "s"

@@ -13,7 +13,7 @@ from streamydb.backup.stand_in import FITTING_BYTES_MAX, fitting
 from streamydb.limits import DEAD_LETTER_PAYLOAD_BYTES_MAX, TRANSACTION_BYTES_MAX
 from streamydb.verify.oracle.core import replay
 from streamydb.verify.oracle.order import LogRecord
-from tests.support.seeds import thinned
+from tests.support.seeds import seeds, thinned
 
 LARGE = "v" * 1_050_000
 
@@ -70,7 +70,7 @@ def test_what_fits_stays(key: bytes | None) -> None:
     assert fitting(key, None) is None
 
 
-@pytest.mark.parametrize("shift", thinned(range(0, 90, 5), 3))
+@pytest.mark.parametrize("shift", thinned(range(0, 90, 5), 9))
 def test_the_first_bytes_may_end_anywhere(shift: int) -> None:
     """The beginning that a dead letter shows ends within each part of a record."""
     fields = b"{" + b",".join(CUTS)
@@ -88,7 +88,7 @@ JSON = st.recursive(
 FIELDS = st.lists(st.tuples(st.sampled_from(["id", "a", "updates", '"', "}"]), JSON), max_size=6)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=seeds(20, 8), deadline=None)
 @given(before=FIELDS, after=FIELDS, blanks=st.integers(0, 200), ascii_only=st.booleans())
 def test_any_record_keeps_its_outputs(
     before: list[tuple[str, Any]], after: list[tuple[str, Any]], blanks: int, *, ascii_only: bool

@@ -12,6 +12,7 @@ from bench.latency import Arrivals
 from streamydb.frames.addresses import SPARE_BYTES
 from streamydb.frames.table import Ragged
 from streamydb.kafka.columns import OneRecord, RecordColumns
+from tests.support.seeds import seeds
 
 
 def _arrivals(first: int, count: int, prefix: bytes) -> Arrivals:
@@ -23,7 +24,7 @@ def _arrivals(first: int, count: int, prefix: bytes) -> Arrivals:
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(seeds(30, 10)))
 def test_the_first_arrival_of_each_result_counts(seed: int) -> None:
     dice = random.Random(f"arrivals {seed}")
     prefix, first, count = dice.choice([b"t", b"a-long-prefix-"]), dice.choice([0, 95]), 20

@@ -29,6 +29,7 @@ from streamydb.errors import ConfigurationError
 from streamydb.records import Transaction, decode
 from streamydb.verify.oracle.outputs import OutputRecord
 from tests.support.literature import LastOf, Mutation, Serial, broken
+from tests.support.seeds import thinned
 
 TSPOON = tspoon.TspoonOptions(accounts=300, balance=20, states=2, subgraphs=2, seed=3)
 VOTER = voter.VoterOptions(contestants=4, every=60, phones=400, seed=3)
@@ -179,7 +180,7 @@ TABLE: list[tuple[str, str, Callable[[Any], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "prefix", "change", "expected"), TABLE)
+@pytest.mark.parametrize(("name", "prefix", "change", "expected"), thinned(TABLE, 4))
 def test_a_wrong_value_breaks_its_invariant(
     studies: dict[str, Study], name: str, prefix: str, change: Callable[[Any], Any], expected: str
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from streamydb.client import Client, Options
 from streamydb.procedures.modules import compile_module
 from streamydb.testing.clients import MemoryHost
+from tests.support.seeds import seeds
 
 MAZE = """
 def walk(db, start, steps):
@@ -68,7 +69,7 @@ def client() -> Iterator[tuple[MemoryHost, Client]]:
             yield host, connected
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(seeds(40, 13)))
 def test_what_is_found_is_what_is_touched(client: tuple[MemoryHost, Client], seed: int) -> None:
     host, connected = client
     dice = random.Random(f"maze {seed}")

@@ -45,7 +45,7 @@ def inside(name: str, wanted: dict[str, Any]) -> bool:
     )
 
 
-@pytest.mark.parametrize("seed", range(seeds(20)))
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
 def test_what_a_function_saw_of_a_range_holds_when_it_commits(seed: int) -> None:
     dice = random.Random(f"scans {seed}")
     with MemoryHost() as host:
@@ -75,7 +75,7 @@ def test_what_a_function_saw_of_a_range_holds_when_it_commits(seed: int) -> None
                 assert len(calls) == 1, (wanted, changed)
 
 
-@pytest.mark.parametrize("seed", range(seeds(15)))
+@pytest.mark.parametrize("seed", range(seeds(15, 6)))
 def test_a_function_scans_its_own_writes(seed: int) -> None:
     dice = random.Random(f"own writes {seed}")
     with MemoryHost() as host:

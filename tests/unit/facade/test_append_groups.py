@@ -17,6 +17,7 @@ from streamydb.facade.append_groups import (
     AppendGroups,
 )  # fmt: skip
 from streamydb.facade.ports import LogPosition
+from tests.support.seeds import seeds
 
 
 class Timer:
@@ -206,7 +207,7 @@ def test_a_flush_sends_what_waits(world: World) -> None:
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", range(seeds(200, 50)))
 def test_each_goes_once_in_order_and_in_time_whatever_happens(seed: int) -> None:
     dice, world = random.Random(seed), World()
     taken = 0

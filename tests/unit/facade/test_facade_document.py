@@ -22,7 +22,7 @@ OTHERS = "^(?!/v1/(changes|query|sql)$)"
 
 def test_answers_are_as_documented() -> None:
     """Only a read of the future may be told to wait (503, read-model-behind)."""
-    check(OTHERS, seeds(15, 5), at_least=19)
+    check(OTHERS, seeds(15, 3), at_least=19)
 
 
 def test_answers_to_queries_are_as_documented(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from streamydb.procedures.modules import compile_module
 from streamydb.testing.database import wait_for
 from streamydb.testing.in_process import InProcess, scenario, until
 from streamydb.testing.memory import MemoryDatabase
+from tests.support.seeds import seeds
 from tests.support.served import running
 from tests.support.workflows import VOTER
 
@@ -224,7 +225,7 @@ class Wait(NamedTuple):
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(seeds(60, 15)))
 def test_any_waits_end_at_their_times(seed: int) -> None:
     dice, ending = random.Random(seed), Shutdown()
     # Work alone takes half a second more than some seconds: it never ends when a wait does.

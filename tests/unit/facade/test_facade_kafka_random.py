@@ -43,6 +43,7 @@ from streamydb.settings import Settings
 from streamydb.testing.in_process import scenario
 from streamydb.verify.oracle.core import Oracle
 from tests.support.memory_kafka import MemoryKafka, Record
+from tests.support.seeds import seeds
 from tests.support.strange import LATER, STRANGE
 
 NAMES = TopicNames("bank")
@@ -130,7 +131,7 @@ class History:
             self.kafka.now_ms += self.dice.choice([-_HOUR_MS, _HOUR_MS])
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", range(seeds(80, 20)))
 def test_changes_after_a_seq_come_once_in_order_whatever_the_clocks_say(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,7 +185,7 @@ def last_needed(history: History, number: int, since: int) -> int:
     return told
 
 
-@pytest.mark.parametrize("seed", [*range(80), 153, 814])
+@pytest.mark.parametrize("seed", [*range(seeds(80, 20)), 153, 814])
 def test_changes_that_kafka_has_deleted_are_not_skipped(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,7 +236,7 @@ def test_changes_that_kafka_has_deleted_are_not_skipped(
         assert found == wanted
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", range(seeds(80, 20)))
 def test_changes_after_a_seq_come_once_wherever_an_index_has_them_begin(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,7 +303,7 @@ def _seq_of(record: Change | Resolved) -> int:
     return record.source.seq if isinstance(record, Change) else record.resolved
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", range(seeds(80, 20)))
 def test_an_old_result_is_found_or_known_to_be_none(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,7 +327,7 @@ def test_an_old_result_is_found_or_known_to_be_none(
         assert found in answers
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", range(seeds(120, 30)))
 def test_a_search_whose_time_runs_out_tells_since_when_it_has_seen_all(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,7 +356,7 @@ def test_a_search_whose_time_runs_out_tells_since_when_it_has_seen_all(
         assert seen >= {place for place, stamp in stamps.items() if stamp >= found.since_ms}
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(seeds(40, 13)))
 def test_the_next_record_lies_past_what_is_no_record(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from streamydb.facade.ports import LogPosition
 from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.kafka.producer import Appended, AppendError, AppendUnknownError
 from streamydb.testing.in_process import scenario
+from tests.support.seeds import seeds
 
 _Deliver = Callable[[Appended | None, AppendError | None], None]
 
@@ -58,7 +59,7 @@ class RandomProducer:
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
 @scenario
 async def test_each_hears_its_own_fate(seed: int) -> None:
     dice = random.Random(seed)

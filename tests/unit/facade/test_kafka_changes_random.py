@@ -15,6 +15,7 @@ from streamydb.facade.ports import ChangeBatch
 from streamydb.read_model.progress import ResolvedPoint as Progress
 from streamydb.read_model.progress import TopicProgress
 from streamydb.testing.in_process import scenario, until
+from tests.support.seeds import seeds
 from tests.unit.facade.test_facade_kafka_random import SETTINGS, History, followed, newest
 
 
@@ -50,7 +51,7 @@ def names_of(batches: list[ChangeBatch]) -> list[tuple[int, int, str]]:
     return [(event.seq, event.number, event.key) for batch in batches for event in batch.changes]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(seeds(60, 20)))
 @scenario
 async def test_who_comes_back_gets_each_later_change_once(
     seed: int, monkeypatch: pytest.MonkeyPatch

@@ -29,6 +29,7 @@ from streamydb.facade.writes import verdict_body
 from streamydb.kafka.columns import OneRecord, RecordColumns
 from streamydb.records import Result, decode_result, encode_result
 from streamydb.verify.oracle.core import Oracle
+from tests.support.seeds import seeds
 
 ODD_IDS = ['"', "é", "a\\b", " ", "x" * 128, "t1", "t2"]
 
@@ -83,7 +84,7 @@ def shown(index: ResultIndex, positions: list[LogPosition], ids: list[str]) -> A
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
 def test_results_in_batches_are_taken_as_each_of_them_alone(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

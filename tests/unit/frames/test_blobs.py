@@ -25,6 +25,7 @@ from streamydb.frames.table import Ragged
 from streamydb.frames.value_rows import ValueRows, WrittenValues
 from streamydb.key_processor.memory import MemoryBlobs, MemoryValues
 from streamydb.key_processor.values import ShardValues, ValuesState
+from tests.support.seeds import seeds
 
 Value = tuple[int, int, bytes, int]
 """Tag, number, text and version."""
@@ -227,7 +228,7 @@ def test_blobs_that_are_not_the_states_stop_everything(damage: str) -> None:
     "as in one piece; a few parts in memory",
 )  # fmt: skip
 @pytest.mark.parametrize("part", [1, 60, 400, 3000])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(seeds(3, 1)))
 def test_large_blobs_are_merged_part_by_part(
     part: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from streamydb.frames.messages import Audit, DigestRecords, ResolvedRecord, Role
 from streamydb.frames.plans import PlanName
 from streamydb.frames.protocol import FORMAT, BlockReader, Message
 from streamydb.frames.table import Array, ChildRows, ColumnTable, Ragged
+from tests.support.seeds import seeds
 
 
 class Leaf(ColumnTable, frozen=True):
@@ -86,7 +87,7 @@ def rows(table: ColumnTable) -> list[dict[str, object]]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(seeds(60, 15)))
 def test_what_is_done_with_a_table_is_done_with_its_rows(seed: int) -> None:
     dice = random.Random(seed)
     marked = dice.random() < 0.5
@@ -122,7 +123,7 @@ def leaves_only(dice: random.Random) -> tuple[Array, Ragged]:
     return found.number, found.name
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(seeds(40, 13)))
 def test_a_message_comes_back_from_its_block(seed: int) -> None:
     sent = parcel(random.Random(seed))
     found = BlockReader(Parcel, Role).read(sent.block())

@@ -24,7 +24,7 @@ from tests.support.seeds import seeds
 from tests.support.strange import STRANGE
 
 PARTITIONS = 2
-SEEDS = range(seeds(50, 20))
+SEEDS = range(seeds(50, 8))
 
 
 def copied(copy: MemoryCopy) -> dict[int, list[tuple[bytes, bytes | None]]]:

@@ -18,6 +18,7 @@ from streamydb.kafka.names import TopicNames
 from streamydb.records import Change, ChangeOrigin, ChangeTransaction, Resolved
 from streamydb.records.connect import CopyProgress, decode_progress
 from tests.support.memory_kafka import CONNECTION, Died, MemoryKafka
+from tests.support.seeds import seeds
 
 NAME = TopicNames("bank").connect
 
@@ -55,7 +56,7 @@ def test_a_key_with_a_null_character_can_be_told_by_a_header(
     assert named == [False] * 2 + [True] * 4 + [False] * 2
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(seeds(150, 37)))
 def test_it_goes_on_where_the_last_transaction_ended(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

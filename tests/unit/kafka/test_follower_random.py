@@ -17,6 +17,7 @@ from streamydb.kafka.errors import PARTITION_EOF, LogFaultError, ReadFailure
 from streamydb.kafka.librdkafka import ConsumedRecords
 from streamydb.settings import Settings
 from streamydb.testing.in_process import scenario, until
+from tests.support.seeds import seeds
 
 Place = tuple[int, int]
 
@@ -132,7 +133,7 @@ async def passed(tail: follower.TopicFollower[list[Place]], ends: Mapping[int, i
             await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(seeds(60, 20)))
 @scenario
 async def test_all_is_taken_once_in_order_or_a_fault_is_told(
     seed: int, monkeypatch: pytest.MonkeyPatch

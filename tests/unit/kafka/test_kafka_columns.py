@@ -15,6 +15,7 @@ from streamydb.kafka import librdkafka
 from streamydb.kafka.clients import CHANGES, column_reader
 from streamydb.kafka.columns import OneRecord, RecordColumns
 from streamydb.kafka.errors import PARTITION_EOF
+from tests.support.seeds import seeds
 
 Told = tuple[int, int, bytes | None, bytes | None]
 _TIMED_OUT: Final = -185
@@ -60,7 +61,7 @@ def check_spare(records: RecordColumns) -> None:
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
 def test_columns_say_what_single_records_say(seed: int) -> None:
     dice = random.Random(f"columns {seed}")
     wanted = drawn(dice)
@@ -75,7 +76,7 @@ def test_columns_say_what_single_records_say(seed: int) -> None:
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
 def test_messages_are_copied_and_freed_once(seed: int) -> None:
     dice = random.Random(f"messages {seed}")
     freed: list[int] = []

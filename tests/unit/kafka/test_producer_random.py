@@ -24,6 +24,7 @@ from streamydb.kafka.connection import ConnectionState
 from streamydb.kafka.producer import Appended, AppendError, AppendUnknownError
 from streamydb.settings import Settings
 from tests.support.memory_kafka import CONNECTION, Record
+from tests.support.seeds import seeds
 
 WAIT_S = 20.0
 """Nothing here takes so long, unless somebody was not woken."""
@@ -215,7 +216,7 @@ def _append(
             threading.Event().wait(dice.choice([0, 0, 0.001, 0.003]))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(seeds(40, 13)))
 def test_each_record_is_told_of_once_and_nobody_waits_for_the_end_of_a_sleep(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

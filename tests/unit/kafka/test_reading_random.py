@@ -85,7 +85,7 @@ def test_who_waits_for_a_result_may_look_whether_one_can_still_come(
     assert next(looks, "all") == "all"
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(seeds(60, 15)))
 def test_what_is_resolved_is_resolved_in_all_partitions(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

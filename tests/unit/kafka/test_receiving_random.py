@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError
 from streamydb.kafka.errors import PARTITION_EOF, ReadFailure
 from streamydb.kafka.receiving import SpanReader, TopicCursor
 from tests.support.memory_kafka import Record
+from tests.support.seeds import seeds
 
 REFUSED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
 PARTITIONS = 3
@@ -65,7 +66,7 @@ def drawn(dice: random.Random) -> list[Record]:
     return messages
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(seeds(60, 15)))
 def test_a_cursor_moves_over_records_and_ends(seed: int) -> None:
     dice = random.Random(seed)
     messages = drawn(dice)
@@ -89,7 +90,7 @@ def test_a_cursor_moves_over_records_and_ends(seed: int) -> None:
     assert cursor.positions == reached
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(seeds(60, 15)))
 def test_a_span_ends_where_it_ends(seed: int) -> None:
     """Whatever lies there: a record, an end, or a record behind a gap."""
     dice = random.Random(seed)

@@ -13,6 +13,7 @@ from streamydb.frames.record_rows import CompiledRecords
 from streamydb.key_processor.inbox import LastRecords
 from streamydb.parser.compile import compile_records
 from streamydb.parser.core import parse_transactions
+from tests.support.seeds import seeds
 
 SHARDS = 3
 
@@ -76,7 +77,7 @@ def as_bytes(table: CompiledRecords, *, home: bool) -> dict[str, bytes]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(seeds(30, 10)))
 def test_every_shard_gets_what_was_compiled_whoever_was_there_before(seed: int) -> None:
     dice, last = random.Random(seed), LastRecords()
     batches = [Batch(dice, dice.choice([1, 1, 2])) for _ in range(3)]

@@ -104,7 +104,7 @@ def apply_both(store: LmdbValues, model: MemoryValues, writes: WrittenValues) ->
     assert model.apply(before, reached, *items_of(writes))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(seeds(4, 2)))
 def test_values_that_settle_are_what_was_written(folder: Path, seed: int) -> None:
     rng, model = random.Random(seed), MemoryValues()
     store, most = LmdbValues(folder), 0
@@ -145,7 +145,7 @@ class Died(Exception):  # noqa: N818 - what happened
     """A process died here."""
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(seeds(4, 2)))
 def test_a_death_while_values_settle_leaves_them_whole(
     folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,7 +181,7 @@ def test_a_death_while_values_settle_leaves_them_whole(
     monkeypatch.undo()
 
 
-@pytest.mark.parametrize("seed", range(seeds(4, short=2)))
+@pytest.mark.parametrize("seed", range(seeds(4, 1)))
 def test_a_process_that_is_killed_while_values_settle_leaves_them_whole(
     folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

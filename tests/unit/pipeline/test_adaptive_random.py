@@ -17,6 +17,7 @@ from streamydb.pipeline.adaptive import (
     AdaptiveSettings,
     BatchSize,
 )
+from tests.support.seeds import seeds
 
 
 class Query:
@@ -35,7 +36,7 @@ class Query:
         self.settings[name] = value
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(seeds(40, 13)))
 def test_a_query_has_what_the_last_batch_asks_for(seed: int) -> None:
     dice = random.Random(seed)
     adaptive = AdaptiveSettings()

@@ -17,6 +17,7 @@ from streamydb.pipeline.restarts import ExecutedBefore, FaultHandler
 from streamydb.records import Resolved, encode_resolved
 from streamydb.records.rulings import Fault, TooLate, UnruledFaults
 from tests.support.memory_kafka import CONNECTION, MemoryKafka
+from tests.support.seeds import seeds
 from tests.support.strange import STRANGE
 
 NAMES = TopicNames("bank")
@@ -94,7 +95,7 @@ class Written:
             self.kafka.append(NAMES.results, seq % len(self.results), self.dice.choice(STRANGE))
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", range(seeds(120, 30)))
 def test_what_somebody_may_have_seen_is_not_ruled_on(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,11 +14,12 @@ from streamydb.pipeline import background
 from streamydb.pipeline.background import KEPT_MS, FeedbackKeeper
 from tests.support.checkpoints import SparkQuery, with_sums, written_to
 from tests.support.memory_kafka import CONNECTION, MemoryKafka
+from tests.support.seeds import seeds
 
 TOPIC = TopicNames("bank").feedback
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(seeds(60, 15)))
 def test_what_is_old_and_was_read_is_deleted_and_nothing_else(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

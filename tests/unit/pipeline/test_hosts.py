@@ -38,6 +38,7 @@ from streamydb.txn_processor import core, outputs
 from streamydb.txn_processor.core import execute_in_parts
 from streamydb.txn_processor.outcome import ExecutionOutcome
 from tests.support.opened import opened
+from tests.support.seeds import seeds
 
 CONFIG = ShardConfig("bank", "inc", 2, 1, 100)
 END = block_rows([(hosts._END, 0, b"")], 2)
@@ -244,7 +245,7 @@ def test_a_task_gives_nothing_of_a_shard_that_has_failed(
     assert rows(chain.from_iterable(tasks.run_both(made))) == executed(granted(20))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(seeds(40, 16)))
 def test_a_partition_may_get_nothing_from_its_own_shard(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

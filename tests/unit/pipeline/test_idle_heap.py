@@ -9,6 +9,7 @@ from py4j.protocol import Py4JError
 
 from streamydb.pipeline.adaptive import BatchSize
 from streamydb.pipeline.background import IDLE_LOOKS, WORKERLESS_LOOKS, Heap, IdleHeap
+from tests.support.seeds import seeds
 
 LIVES_MB = 100.0
 
@@ -95,7 +96,7 @@ def test_feedback_alone_is_no_load() -> None:
     assert jvm.collections == 1
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
 def test_it_is_never_collected_while_transactions_come(seed: int) -> None:
     rng = random.Random(seed)
     jvm = Jvm()

@@ -21,6 +21,7 @@ from streamydb.pipeline.checkpoint import StoreCheckpoint, opened
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.lease import EXPIRES_S, LOST_S, Objects, StoreLease, locked
 from streamydb.settings import Settings
+from tests.support.seeds import seeds
 
 URL = "s3a://bank/checkpoint"
 
@@ -337,7 +338,7 @@ def running(tmp_path: Path, seed: int = 0) -> tuple[Running, StoreCheckpoint]:
     return objects, StoreCheckpoint(objects, tmp_path / "copy", lease)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
 def test_files_that_the_query_removes_meanwhile_are_looked_for_again(
     seed: int, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 from streamydb.errors import StreamyError
 from streamydb.pipeline import restarts
 from streamydb.pipeline.restarts import RestartedQuery
+from tests.support.seeds import seeds
 
 
 class Query:
@@ -57,7 +58,7 @@ class World:
         return self.repeats
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(seeds(60, 15)))
 def test_a_query_is_started_again_exactly_when_that_helps(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from streamydb.pipeline.preparation import resume
 from streamydb.sorter.state import LogEnd
 from tests.support.checkpoints import SparkQuery, with_sums, written_to
 from tests.support.memory_kafka import CONNECTION, MemoryKafka, Partition, Record
+from tests.support.seeds import seeds
 
 NAMES = TopicNames("bank")
 _LOST = 0.12
@@ -105,7 +106,7 @@ def last_reads(parts: list[Partition], done: Ends) -> dict[int, LogEnd]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(seeds(150, 37)))
 def test_a_start_goes_on_if_nothing_is_lost(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

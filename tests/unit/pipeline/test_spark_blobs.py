@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from streamydb.pipeline import hosts
+from tests.support.seeds import seeds
 
 _Key = tuple[str, int]
 
@@ -32,7 +33,7 @@ class MapState:
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
 def test_a_blob_leaves_no_part_behind(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosts, "_PART_BYTES", 4)
     rng = random.Random(f"blobs {seed}")

@@ -15,6 +15,7 @@ from streamydb.frames.shards import ShardConfig
 from streamydb.parser.core import parse_transactions
 from streamydb.pipeline import spool
 from streamydb.pipeline.spool import NO_SPOOL, Spool, SpoolError
+from tests.support.seeds import seeds
 
 MAGIC = b"SDBF"
 
@@ -68,7 +69,7 @@ def test_a_part_of_several_blocks_is_written_once(files: Spool, tmp_path: Path) 
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
 def test_whatever_is_put_is_read(seed: int, files: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of all sizes, some of them shared, several tasks, a disk that takes little at a time or
     is full: what Spark moves leads to the block.

@@ -10,6 +10,7 @@ import pytest
 
 from streamydb.local.folder import PipelineStatus
 from streamydb.pipeline.progress import StatusWriter
+from tests.support.seeds import seeds
 
 STATES = ["starting", "running", "stopping", "stopped"]
 
@@ -18,7 +19,7 @@ def shown(path: Path) -> PipelineStatus:
     return msgspec.json.decode(path.read_bytes(), type=PipelineStatus)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(seeds(60, 15)))
 def test_a_status_never_goes_back(seed: int, tmp_path: Path) -> None:
     """The main thread goes through its states, another one says some time that it stops."""
     dice = random.Random(seed)

@@ -16,6 +16,7 @@ from streamydb.frames.table import Array, ChildRows, Ragged
 from streamydb.planner.conflicts import earlier_with_same_id, plan_transactions
 from streamydb.planner.core import LastPlan, Planned
 from tests.support.opened import to_plan
+from tests.support.seeds import seeds
 
 
 class Planner:
@@ -62,7 +63,7 @@ def changed(dice: random.Random, records: TimedRecords) -> TimedRecords:
     return other
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
 def test_it_is_what_would_be_planned_anew(seed: int) -> None:
     dice = random.Random(seed)
     last, planner, naive = LastPlan(), Planner(), Planner()

@@ -13,6 +13,7 @@ from streamydb.procedures.view import Stamp
 from streamydb.records import canonical, decode_value
 from tests.support.exact_meter import exact
 from tests.support.procedures import Host, module_of
+from tests.support.seeds import seeds
 from tests.unit.procedures.test_procedures_random import CATCHING, RETURNED, RULES, drawn
 
 _HEAD = """\
@@ -102,7 +103,7 @@ def ended(module: Module, host: Host, steps: int, *, at_hand: bool = False) -> t
     return called.code, called.reason, called.returned, writes, called.steps
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(seeds(60, 20)))
 def test_at_every_limit_a_call_ends_as_it_does_step_by_step(seed: int) -> None:
     dice = random.Random(f"meter {seed}")
     text = procedure(dice)

@@ -76,7 +76,7 @@ def snapshot(history: History, folder: Path, at: int, files: int) -> dict[int, S
     return tails
 
 
-@pytest.mark.parametrize("seed", range(seeds(25, 10)))
+@pytest.mark.parametrize("seed", range(seeds(25, 5)))
 def test_a_read_model_from_any_snapshot_is_right_at_every_later_seq(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ from streamydb.verify.check.run import _expect
 from streamydb.verify.check.workflows import Workflows
 from streamydb.verify.oracle.core import Oracle
 from streamydb.verify.oracle.outputs import OutputRecord
+from tests.support.seeds import seeds
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 SHARING: Final = ("s/68816870", "s/107919992")
@@ -214,7 +215,7 @@ def test_the_keys_share_a_number() -> None:
 
 
 @pytest.mark.parametrize("consumer", CONSUMERS)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
 def test_every_consumer_tells_every_removal_once(
     consumer: Callable[[Sample], list[Told]], seed: int
 ) -> None:

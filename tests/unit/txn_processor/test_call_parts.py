@@ -93,7 +93,7 @@ def history(seed: int) -> list[tuple[int, bytes, bytes]]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(seeds(40, 20)))
+@pytest.mark.parametrize("seed", range(seeds(40, 10)))
 def test_calls_see_the_versions_that_the_careful_path_sees(seed: int) -> None:
     whole = history(seed)
     with mock.patch.object(PlainCalls, "alone", return_value=None):

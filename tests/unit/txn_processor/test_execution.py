@@ -23,6 +23,7 @@ from streamydb.txn_processor import outputs as o
 from streamydb.txn_processor.core import execute_in_parts
 from streamydb.txn_processor.feedback import feedback_chunks
 from streamydb.txn_processor.outcome import ExecutionOutcome
+from tests.support.seeds import seeds
 
 Grants = list[tuple[int, GrantedTransactions, SlotRows]]
 FIRST, VERSION = 7, 3
@@ -284,7 +285,7 @@ def drawn(rng: random.Random) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
 def test_python_does_what_the_kernel_does(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     held = {key: rng.choice(VALUES) for key in "abcd"}

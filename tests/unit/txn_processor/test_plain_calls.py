@@ -99,7 +99,7 @@ class Database:
         ]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(seeds(30, 12)))
+@pytest.mark.parametrize("seed", range(seeds(30, 6)))
 def test_what_is_written_is_what_the_careful_path_writes(seed: int) -> None:
     real = PlainCalls.alone
     taken = []

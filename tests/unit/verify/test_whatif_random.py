@@ -30,7 +30,7 @@ from tools.golden import GoldenLog
 
 pytestmark = pytest.mark.randomized
 
-SEEDS = seeds(30, 12)
+SEEDS = seeds(30, 6)
 KEY = "$procedures/sim"
 HIDDEN = (KEY, "$constraints")
 VERSIONS = sorted(text for text in MODULES.texts.values() if b"def sloppy" in text)

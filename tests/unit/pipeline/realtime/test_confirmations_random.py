@@ -25,6 +25,7 @@ from streamydb.pipeline.realtime.messages import Executed
 from streamydb.pipeline.realtime.output_tables import Hashes, OutputTables
 from streamydb.records.names import FOLLOW_UP_MARK
 from streamydb.txn_processor.outputs import CHANGES, FOLLOW_UPS
+from tests.support.seeds import seeds
 
 
 def _hashes(*outputs: int) -> Hashes:
@@ -51,7 +52,7 @@ def _drawn(dice: random.Random) -> tuple[list[list[int]], list[tuple[str, int]]]
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", range(seeds(80, 20)))
 def test_a_group_is_confirmed_when_all_before_it_and_of_it_were_seen(seed: int) -> None:
     groups, events = _drawn(random.Random(seed))
     said = iter(range(len(groups)))  # the worker's messages come in order
@@ -71,7 +72,7 @@ def test_a_group_is_confirmed_when_all_before_it_and_of_it_were_seen(seed: int) 
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", range(seeds(80, 20)))
 def test_what_is_announced_is_the_newest_confirmed_group_that_resolves(seed: int) -> None:
     """It is announced as soon as it is confirmed, and once; where a group resolves nothing, what
     was announced before stands.
@@ -111,7 +112,7 @@ def _expected(groups: list[list[int]], come: list[int]) -> list[int]:
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(seeds(40, 13)))
 def test_whatever_others_write_all_groups_are_confirmed(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,7 +140,7 @@ def test_whatever_others_write_all_groups_are_confirmed(
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
 def test_tables_count_as_queues_do_however_full_they_are(seed: int) -> None:
     """Outputs count for the oldest group that waits for them; the early ones are forgotten by
     generations.
@@ -235,7 +236,7 @@ def test_a_tombstone_of_an_older_delete_does_not_count_for_a_newer_one(
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(seeds(60, 15)))
 def test_a_tombstone_counts_for_the_change_before_it(seed: int) -> None:
     """The gear waits for the tombstone of its own delete, whatever of that key came before.
 
@@ -277,7 +278,7 @@ def _between(dice: random.Random, rows: list[tuple[bytes, bytes]]) -> list[tuple
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(seeds(30, 10)))
 def test_the_newest_is_announced_soon_and_little_is_announced(seed: int) -> None:
     dice = random.Random(seed)
     announcements, now_s = Announcements(), 1000.0

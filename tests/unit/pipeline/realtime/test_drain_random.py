@@ -17,6 +17,7 @@ from streamydb.pipeline.realtime import life as life_module
 from streamydb.pipeline.realtime.confirmations import Announcements, ResolvedGroups
 from streamydb.pipeline.realtime.life import GearLife
 from streamydb.pipeline.realtime.messages import Executed, Play
+from tests.support.seeds import seeds
 
 NEVER_S = 60.0
 
@@ -79,7 +80,7 @@ def _packed(outputs: list[int]) -> bytes:
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(seeds(40, 13)))
 def test_when_it_is_drained_all_is_written_and_announced(seed: int) -> None:
     world = World(random.Random(seed))
     world.life.drain(NEVER_S)
@@ -104,7 +105,7 @@ def test_a_worker_that_is_gone_or_silent_is_not_waited_for_long() -> None:
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
 def test_what_earlier_runs_have_written_is_covered_whatever_a_role_says(seed: int) -> None:
     dice, sent = random.Random(seed), list[Play]()
     topics: Any = life_module._GearTopics.__new__(life_module._GearTopics)

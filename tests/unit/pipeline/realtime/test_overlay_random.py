@@ -12,6 +12,7 @@ from streamydb.frames import program as p
 from streamydb.frames.blobs import KeyScan, end_name, ends_at
 from streamydb.key_processor.memory import MemoryValues
 from streamydb.pipeline.realtime.overlay import OverlayValues
+from tests.support.seeds import seeds
 
 
 class Snapshot:
@@ -42,7 +43,7 @@ def _item(dice: random.Random) -> bytes:
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(seeds(60, 15)))
 def test_it_shows_what_a_whole_copy_shows(seed: int) -> None:
     dice = random.Random(seed)
     keys = [b"k%d" % i for i in range(dice.choice([3, 12]))]

@@ -10,10 +10,11 @@ import pytest
 
 from streamydb.pipeline.realtime import pace
 from streamydb.pipeline.realtime.pace import Pace, keep_pace
+from tests.support.seeds import seeds
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
 def test_micro_batches_wait_exactly_while_the_driver_wants_it(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

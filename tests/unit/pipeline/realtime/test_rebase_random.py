@@ -15,6 +15,7 @@ from streamydb.pipeline.realtime.core import OpenBase, RealTimeShard, Surroundin
 from streamydb.pipeline.realtime.files import opened_base
 from streamydb.pipeline.realtime.rebase import Rebase, Rebases
 from tests.support.micro_batches import CONFIG, MicroBatches, put
+from tests.support.seeds import seeds
 
 GEAR = msgspec.structs.replace(CONFIG, incarnation="gear")
 
@@ -51,7 +52,7 @@ def begun(tmp_path: Path) -> tuple[MicroBatches, RealTimeShard, random.Random]:
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
 def test_outputs_are_the_same_with_rebases_and_without(seed: int, tmp_path: Path) -> None:
     dice = random.Random(seed)
     micro = MicroBatches(tmp_path)

@@ -14,6 +14,7 @@ import pytest
 from streamydb.errors import ConfigurationError
 from streamydb.pipeline.realtime import wire as module
 from streamydb.pipeline.realtime.wire import BUFFER_BYTES, PIPELINED, Wire, main
+from tests.support.seeds import seeds
 from tests.support.wires import ends, stream_of
 
 
@@ -26,7 +27,7 @@ def batches(sizes: list[int]) -> list[pa.RecordBatch]:
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
 def test_batches_come_whole_however_the_bytes_come(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,7 +43,7 @@ def test_batches_come_whole_however_the_bytes_come(
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
 def test_it_is_ready_while_anything_can_be_read(seed: int) -> None:
     dice = random.Random(seed)
     with ends() as both:

@@ -157,7 +157,7 @@ class World:
         return max(fences, key=lambda fence: fence.epoch).pipeline
 
 
-@pytest.mark.parametrize("seed", range(seeds(40, 16)))
+@pytest.mark.parametrize("seed", range(seeds(40, 8)))
 def test_who_leads_can_rule_and_nobody_else_whatever_was_forgotten(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

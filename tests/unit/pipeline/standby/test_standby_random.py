@@ -35,6 +35,7 @@ from streamydb.records.rulings import Fence, decode_ruling, encode_ruling
 from tests.support.generators import TEXTS
 from tests.support.memory_kafka import CONNECTION, MemoryKafka
 from tests.support.room import Room
+from tests.support.seeds import seeds
 
 INTERVAL, SHARDS = 10, 2
 COUNTS = st.integers(0, 2**62)
@@ -144,7 +145,7 @@ def decoded(value: bytes) -> StateDigest | None:
         return None
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(seeds(60, 15)))
 def test_every_difference_is_told_once_and_nothing_else_is(seed: int) -> None:
     rng = random.Random(f"agreement {seed}")
     pipelines = Pipelines(rng)
@@ -210,7 +211,7 @@ class Started:
         pytest.fail(f"{len(self.looked_at)} of {count} digests were looked at")
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
 def test_a_start_reads_the_last_digests_and_finds_every_difference(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
