@@ -49,7 +49,8 @@ DB = [
     "l = [f'{k}/{n}' for k in <list> for n in f'{k}']", "l = (lambda k, v: f'{k}{v}')(1, <list>)",
     "l = [f'{y}{n}' for n in [1]]", "d = {'x': 1}.get('x')", "d = {'x': 1}.get('y', <int>)",
     "t = f'{n}/{u}'", "t = f'{u}{n}{t}'", "u = <int>", "u = <text>", "del u", "u = n == u",
-    "u = n < u", "n += u", "n -= u", "l += u", "t = f'{2 ** 62}' + f'{n}'", "n = 2 ** <digit>5",
+    "u = n < u", "n += u", "n -= u", "l += u", "t = f'{2 ** 62}' + f'{n}'",
+    "n = 2 ** (<digit> * 10 + 5)",
     "for u in (n, 2 ** 63, 10 ** 17, -5): l = [f'{u}', f'{u}/{u}', f'{u}{n}', u < n, u != n]",
     "n = db.max(<key>, <int>)", "l = helped(db, <key>, PAIR, *l)", "raise Abort(<text>)",
 ]  # fmt: skip
