@@ -23,8 +23,10 @@ class PipelineConfig:
     ``procedures``: folders and files with the code of stored procedures, on every executor.
     ``start``: a state or a backup that a new checkpoint begins with.
     ``store``: the URL of a checkpoint in an object store, of which ``checkpoint`` is then a local
-    copy. ``poll_records``: how many records of the log Kafka's client unpacks at once;
-    None: as many as usual. ``gears``: a real-time gear runs beside the micro-batch gear, if it can.
+    copy. ``poll_records``: how many records of the log Kafka's client unpacks at once; None: as
+    many as usual. ``large_offset``: of the large record for which there is room, -1: there is none;
+    the real-time gear begins behind it. ``gears``: a real-time gear runs beside the micro-batch
+    gear, if it can.
     ``small``: its JVM takes little memory.
     """
 
@@ -41,6 +43,7 @@ class PipelineConfig:
     start: Path | None = None
     store: str | None = None
     poll_records: int | None = None
+    large_offset: int = -1
     gears: bool = False
     small: bool = False
 

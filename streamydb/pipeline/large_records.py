@@ -86,7 +86,10 @@ def with_room(config: PipelineConfig) -> PipelineConfig:
         "a heap of %s", record.partition, record.offset, f"{record.size:,}", settings[_HEAPS[0]],
     )  # fmt: skip
     polled = max(1, min(_POLLED_RECORDS_MAX, _GATHERED_BYTES // record.size))
-    return replace(config, spark_conf={**config.spark_conf, **settings}, poll_records=polled)
+    return replace(
+        config, spark_conf={**config.spark_conf, **settings}, poll_records=polled,
+        large_offset=record.offset,
+    )  # fmt: skip
 
 
 def heap_is_used_up(messages: Iterable[str]) -> bool:

@@ -17,7 +17,7 @@ from streamydb.local.id_files import mapped_tables
 from streamydb.local.shard_files import LmdbSnapshot, shard_folder
 from streamydb.pipeline.realtime.core import Ids, Ints, OpenBase
 
-__all__ = ["FileIds", "opened_base"]
+__all__ = ["FileIds", "base_behind", "opened_base"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,19 @@ def opened_base(local: Path, config: ShardConfig) -> OpenBase | None:
         snapshot.close()
         return None
     return OpenBase(base, snapshot, FileIds(tables))
+
+
+def base_behind(offset: int, local: Path, config: ShardConfig) -> Base | None:
+    """Return what a base says of itself; None if there is none that has executed what lies at an
+    offset of the log, and all before it.
+
+    ``offset``: -1: any will do. ``local``, ``config``: as for `opened_base`.
+    """
+    opened = opened_base(local, config)
+    if opened is None:
+        return None
+    opened.values.close()
+    return opened.base if opened.base.position > offset else None
 
 
 def _base(snapshot: LmdbSnapshot, config: ShardConfig) -> Base | None:

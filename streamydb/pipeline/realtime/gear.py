@@ -32,7 +32,7 @@ from streamydb.local.shard_files import shard_folder
 from streamydb.pipeline.background import Background
 from streamydb.pipeline.preparation import require_rest
 from streamydb.pipeline.realtime.core import TAIL_BYTES_MAX
-from streamydb.pipeline.realtime.files import opened_base
+from streamydb.pipeline.realtime.files import base_behind
 from streamydb.pipeline.realtime.lead import FAULT, GearLead, GearRoles
 from streamydb.pipeline.realtime.life import GearEnded, GearLife, GearStart
 from streamydb.pipeline.realtime.pace import Pace
@@ -125,12 +125,13 @@ class RealTimeGear(Background):
         return self._stop.is_set() or self._ending.is_set()
 
     def _base(self) -> Base | None:
-        """Return what the local files say of themselves; None if there is no base."""
-        opened = opened_base(Path(self._start.config.local), self._start.shard)
-        if opened is None:
-            return None
-        opened.values.close()
-        return opened.base
+        """Return what the local files say of themselves; None if no gear can begin with them.
+
+        A record that has ended the JVM is read by the micro-batch gear alone: there is room for one
+        that reads it.
+        """
+        config = self._start.config
+        return base_behind(config.large_offset, Path(config.local), self._start.shard)
 
     def _may_begin_at_once(self) -> bool:
         """Look at the base that an earlier run has left;

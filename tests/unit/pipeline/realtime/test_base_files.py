@@ -24,7 +24,7 @@ from streamydb.pipeline.realtime.core import (
     Surroundings,
     TailRecord,
 )
-from streamydb.pipeline.realtime.files import opened_base
+from streamydb.pipeline.realtime.files import base_behind, opened_base
 from streamydb.pipeline.realtime.rebase import Rebase
 from streamydb.sorter.state import LogEnd
 from streamydb.txn_processor import outputs as o
@@ -84,6 +84,14 @@ def test_a_base_tells_which_log_it_has_executed(gear: MicroBatches, tmp_path: Pa
     with pytest.raises(InvariantViolation, match="the log is not what"):
         LogEnd(2, 1, 1_001, mark_of(b"another one")).require(0, read)
     found.values.close()
+
+
+def test_a_gear_begins_behind_a_large_record(gear: MicroBatches, tmp_path: Path) -> None:
+    assert base_behind(-1, tmp_path, CONFIG) is None
+    for number in range(3):
+        gear.execute(put(f"t{number}", "a", number))
+        positions = [base_behind(offset, tmp_path, CONFIG) for offset in (-1, 0, 1, 2)]
+        assert [base is not None for base in positions] == [True, *(n <= number for n in range(3))]
 
 
 def test_the_gear_goes_on_where_the_base_ends(gear: MicroBatches, tmp_path: Path) -> None:
