@@ -188,20 +188,21 @@ def test_a_fault_of_ours_has_one_verdict_whatever_the_release(
 
 
 @pytest.mark.parametrize(
-    ("grouping", "seeds"), [("planner", (97, 189, 312, 352)), ("single", (35, 95, 259))]
+    ("grouping", "seeds"), [("planner", (352, 24, 31)), ("single", (259, 40, 33))]
 )
 def test_a_ruling_and_a_result_of_two_that_lead_are_the_same(
     grouping: str, seeds: tuple[int, ...]
 ) -> None:
-    """Each of these wrote two verdicts once: a ruling on a record that another pipeline had
-    rejected, or was yet to answer, or had answered as a repetition.
+    """Two pipelines wrote two verdicts once: a ruling on a record that another pipeline had
+    rejected, or was yet to answer, or had answered as a repetition. In these seeds many faults are
+    ruled on.
     """
     outcomes = [
         run_seed(seed, 100, grouping, pair=True, faults=0.15, workflows=0, constraints=0)
         for seed in seeds
     ]
     assert [outcome.problems for outcome in outcomes] == [[]] * len(seeds)
-    assert sum(outcome.faults for outcome in outcomes) > len(seeds)
+    assert min(outcome.faults for outcome in outcomes) > len(seeds)
 
 
 def test_python_executes_what_the_kernel_executes(monkeypatch: pytest.MonkeyPatch) -> None:
