@@ -26,8 +26,7 @@ class PipelineConfig:
     copy. ``poll_records``: how many records of the log Kafka's client unpacks at once; None: as
     many as usual. ``large_offset``: of the large record for which there is room, -1: there is none;
     the real-time gear begins behind it. ``gears``: a real-time gear runs beside the micro-batch
-    gear, if it can.
-    ``small``: its JVM takes little memory.
+    gear, if it can. ``small``: its JVM takes little memory.
     """
 
     settings: Settings

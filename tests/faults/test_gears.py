@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from streamydb.kafka.positions import written_until
-from streamydb.pipeline.realtime.files import opened_base
+from streamydb.pipeline.realtime.files import base_behind
 from streamydb.pipeline.realtime.gear import ELSEWHERE
 from streamydb.pipeline.realtime.shifting import LATE_RECORDS_MIN
 from streamydb.pipeline.record import read_record
@@ -67,10 +67,7 @@ def kill_worker(db: OnShared) -> None:
 def has_base(db: OnShared) -> bool:
     """Return True if the local files are a base, with which the real-time gear can begin."""
     config = read_record(db.place.checkpoint)
-    opened = None if config is None else opened_base(db.folder / "local", config)
-    if opened is not None:
-        opened.values.close()
-    return opened is not None
+    return config is not None and base_behind(-1, db.folder / "local", config) is not None
 
 
 def goes_on(db: OnShared, seed: int) -> None:
