@@ -58,9 +58,6 @@ _KEPT_EVERY = 100
 """So many tests leave little enough for the collector to walk through."""
 _ended = count(1)
 
-# jsonschema would load a grammar of IRIs, which takes 2 s of each worker.
-sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare what this run may be asked to do in addition."""

@@ -29,8 +29,8 @@ def seeds(count: int, short: int | None = None) -> int:
 def thinned(cases: Iterable[Any], by: int) -> list[ParameterSet]:
     """Cases for `parametrize` of which one in ``by`` is part of `make test`; the others are long.
 
-    For cases that are each another proof of one test, such as mutations that it must catch: they
-    change with the test, not with the code.
+    For cases of which each is one more proof of the same: mutations that a test must catch, or
+    clocks and shifts that one piece of code must not depend on.
 
     Args:
         cases: values of one parameter, or tuples of several.

@@ -14,7 +14,6 @@ pytest.importorskip("sqlglot")
 from streamydb.client.errors import RequestError
 from streamydb.testing.clients import MemoryHost
 from streamydb_layers.tables import DataRefusedError, Tables, dbapi
-from tests.support.seeds import thinned
 
 
 class Colour(str, Enum):  # noqa: UP042 - its text is not its value
@@ -104,7 +103,7 @@ LARGE = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("sql", "value"), thinned(LARGE, 2))
+@pytest.mark.parametrize(("sql", "value"), LARGE)
 @pytest.mark.parametrize("opened", [False, True])
 def test_tables_in_memory_have_the_limits_of_a_database(
     sql: str, value: str, *, opened: bool

@@ -102,7 +102,7 @@ async def _measured(tasks: list[Task]) -> tuple[list[int], list[Work]]:
 
 @pytest.mark.parametrize(
     ("command", "case"),
-    thinned(((command, case) for command in CASES for case in CASES[command]), 8),
+    thinned(((command, case) for command in CASES for case in CASES[command]), 4),
 )
 @scenario
 async def test_costs_grow_as_the_input(

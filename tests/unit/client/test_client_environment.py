@@ -24,7 +24,6 @@ from streamydb import connect, connect_async
 from streamydb.client import ClientConfigurationError, ClientError, connections
 from streamydb.errors import ConfigurationError
 from streamydb_layers.tables import dbapi
-from tests.support.seeds import thinned
 from tests.support.served import Served, serving
 
 PROXIES = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"]
@@ -99,7 +98,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", thinned(ALL, 2))
+@pytest.mark.parametrize("name", ALL)
 def test_each_value_works_or_is_named(name: str, kind: Kind) -> None:
     for value in ODD:
         for url in ADDRESSES if kind is _blocking else ADDRESSES[:2]:

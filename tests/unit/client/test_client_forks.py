@@ -56,7 +56,7 @@ def program(kind: str, url: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", thinned(sorted(KINDS.keys() - {"outlived", "direct"}), 6))
+@pytest.mark.parametrize("kind", thinned(sorted(KINDS.keys() - {"outlived", "direct"}), 3))
 def test_all_that_ask_at_one_instant_get_their_own_answers(kind: str, served: Served) -> None:
     done = program(kind, served.url)
     told, complaints = done.communicate(timeout=250)

@@ -25,7 +25,6 @@ from streamydb.testing.in_process import HttpAnswer, InProcess, scenario
 from streamydb.testing.memory_model import MemorySnapshot
 from tests.support.history import HistoryDatabase, HistoryModel, HistorySnapshot
 from tests.support.interference import encoded
-from tests.support.seeds import thinned
 from tests.support.work import Counter, grows_faster
 
 SMALL: Final = 70
@@ -202,7 +201,7 @@ async def test_every_operation_is_here() -> None:
 
 @pytest.mark.fault(52, "every operation with n, 2n, 4n of what it names and finds",
                    "calls and bytes grow as n")  # fmt: skip
-@pytest.mark.parametrize("operation", thinned(OPERATIONS, 4))
+@pytest.mark.parametrize("operation", OPERATIONS)
 @scenario
 async def test_costs_grow_as_what_is_named_and_found(operation: str) -> None:
     settings = FacadeSettings(

@@ -111,7 +111,7 @@ def test_what_is_written_is_what_the_careful_path_writes(seed: int) -> None:
 
     assert logged(seed, noted) == logged(seed, lambda _self, _i: None)
     assert sum(taken) > len(taken) // 5
-    assert not all(taken) or len(taken) < 10
+    assert not all(taken)
 
 
 def test_outputs_are_the_same_if_they_are_given_in_parts() -> None:
@@ -153,7 +153,7 @@ def logged(seed: int, alone: Any) -> list[tuple[int, bytes, bytes]]:
     with mock.patch.object(PlainCalls, "alone", alone):
         for batch in range(6):
             values = []
-            for _ in range(rng.choice([1, 5, 40])):
+            for _ in range(rng.choice([1, 5, 40]) if batch else 40):
                 parts = calls.parts() if number else DEPLOY
                 parts = odd(rng, parts) if number and rng.random() < 0.5 else parts
                 values.append(r.canonical({"id": f"t{number}", **parts}))
