@@ -44,7 +44,6 @@ A search by time begins so much earlier: it reads a record twice rather than mis
 _FATAL: Final = KafkaError._FATAL  # noqa: SLF001
 BAD_COMPRESSION = KafkaError._BAD_COMPRESSION  # noqa: SLF001
 MSG_TIMED_OUT = KafkaError._MSG_TIMED_OUT  # noqa: SLF001
-UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001
 UNKNOWN_TOPIC = KafkaError._UNKNOWN_TOPIC  # noqa: SLF001
 
 _READER: Final[Kind] = {

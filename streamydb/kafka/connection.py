@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from streamydb.errors import ConfigurationError, StreamyError
 
 PURGE_QUEUE: Final = KafkaError._PURGE_QUEUE  # noqa: SLF001 - Confluent's spelling
+UNKNOWN_PARTITION: Final = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001 - Confluent's spelling
 
 ATTEMPT_S: Final = 1.0
 """How long the first request waits before the reasons for its failure are looked at; the next ones
@@ -318,6 +319,13 @@ def passes(error: BaseException | None) -> bool:
     return isinstance(error, KafkaException) and error.args[0].code() in _PASSING
 
 
+def may_pass(error: KafkaError) -> bool:
+    """Return True for what is told of a partition that there is, while its leader changes, comes
+    back, or is not known yet.
+    """
+    return error.code() in _PASSING or error.code() == UNKNOWN_PARTITION
+
+
 def is_transient(error: BaseException | None) -> bool:
     """Return True if a service should ask again later: Kafka is away, or not ready yet.
 
@@ -338,7 +346,7 @@ def watermarks(consumer: Any, topic: str, number: int, timeout_s: float) -> tupl
     """The first offset of a partition and the one after its last record, asked of the broker now.
 
     A leader that is changing is asked again: one whose machine stood still for some seconds has
-    been deposed, and has to be made the leader anew.
+    been deposed, and has to be made the leader anew. Until then librdkafka may know no partition.
     Raises KafkaException: no answer in time, or one that does not pass.
     """
     deadline = time.monotonic() + timeout_s
@@ -348,7 +356,7 @@ def watermarks(consumer: Any, topic: str, number: int, timeout_s: float) -> tupl
         try:
             low, high = consumer.get_watermark_offsets(partition, timeout=left)
         except KafkaException as error:
-            if not passes(error) or time.monotonic() + _AGAIN_S > deadline:
+            if not may_pass(error.args[0]) or time.monotonic() + _AGAIN_S > deadline:
                 raise
             time.sleep(_AGAIN_S)
         else:

@@ -17,8 +17,8 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
 from streamydb.errors import StreamyError
-from streamydb.kafka.clients import LOG, UNKNOWN_PARTITION, UNKNOWN_TOPIC, KafkaAppender, appender
-from streamydb.kafka.connection import PURGE_QUEUE, ConnectionState
+from streamydb.kafka.clients import LOG, UNKNOWN_TOPIC, KafkaAppender, appender
+from streamydb.kafka.connection import PURGE_QUEUE, UNKNOWN_PARTITION, ConnectionState
 from streamydb.kafka.names import TopicNames
 from streamydb.limits import TRANSACTION_BYTES_MAX
 from streamydb.settings import Settings

@@ -14,8 +14,14 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 
-from streamydb.kafka.clients import FOLLOWING, NEXT_RECORDS, UNKNOWN_PARTITION, reader
-from streamydb.kafka.connection import RefusedError, metadata, passes, watermarks
+from streamydb.kafka.clients import FOLLOWING, NEXT_RECORDS, reader
+from streamydb.kafka.connection import (
+    UNKNOWN_PARTITION,
+    RefusedError,
+    may_pass,
+    metadata,
+    watermarks,
+)
 from streamydb.kafka.errors import KafkaUnavailableError, ReadFailure
 from streamydb.settings import Settings
 
@@ -229,14 +235,14 @@ class TopicEnds:
             offsets = [TopicPartition(topic, number, OFFSET_END) for number in numbers]
             ends = self._consumer.offsets_for_times(offsets, timeout=REQUEST_S)
         except KafkaException as error:
-            if _may_pass(error.args[0]):
+            if may_pass(error.args[0]):
                 return None
             raise KafkaUnavailableError(f"{topic}: its ends cannot be had") from error
         faults = [each.error for each in ends if each.error is not None]
         if any(error.code() == UNKNOWN_PARTITION for error in faults):
             with suppress(KafkaException):  # it asks about the topic anew: it has grown
                 self._consumer.list_topics(topic, timeout=REQUEST_S)
-        if any(map(_may_pass, faults)):
+        if any(map(may_pass, faults)):
             return None
         if faults or any(each.offset < 0 for each in ends):
             raise KafkaUnavailableError(f"{topic}: its ends were not told")
@@ -247,11 +253,6 @@ class TopicEnds:
         if description.error is not None or not description.partitions:
             raise KafkaException(description.error or KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         return tuple(description.partitions)
-
-
-def _may_pass(error: KafkaError) -> bool:
-    """Return True for what a leader answers that changes or comes back, or is not known yet."""
-    return error.code() == UNKNOWN_PARTITION or passes(KafkaException(error))
 
 
 _NEXT_POLL_S: Final = 0.1

@@ -47,6 +47,14 @@ def test_a_leader_that_is_changing_is_asked_again() -> None:
     assert [(place.topic, place.partition) for place in leader.asked] == [("topic", 2)] * 3
 
 
+def test_a_partition_that_the_library_does_not_know_yet_is_asked_for_again() -> None:
+    leader = Leader(KafkaError._UNKNOWN_PARTITION)
+    assert watermarks(leader, "topic", 2, 30) == (3, 7)
+    leader = Leader(KafkaError._UNKNOWN_PARTITION)
+    with pytest.raises(KafkaException, match="Unknown partition"):
+        watermarks(leader, "topic", 2, 0)
+
+
 def test_what_no_waiting_mends_is_told_at_once() -> None:
     leader = Leader(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaException) as raised:
