@@ -14,7 +14,11 @@ from typing import Final
 from streamydb.facade.ports import LogPosition
 
 HOLD_S: Final = 0.025
-"""How long an append waits at most, whatever becomes of the group before."""
+"""How long an append waits for the group before at most; longer while more appends come."""
+EACH_S: Final = 0.0003
+"""How much longer a group may grow for each append that is expected: a facade takes about so long
+to answer a client and to take its next request.
+"""
 GATHER_S: Final = 0.002
 """How long a group waits for another append after the last one, while more are expected."""
 RETURN_S: Final = 0.008
@@ -53,7 +57,7 @@ class AppendGroups:
         if count >= GROUP_MAX or (not self._undecided and count >= self._expected):
             self.flush()
         elif count == 1:
-            self._until_s = self._now_s() + HOLD_S
+            self._until_s = self._now_s() + HOLD_S + EACH_S * self._expected
             self._wait(HOLD_S if self._undecided else GATHER_S)
         else:
             self._has_grown = True

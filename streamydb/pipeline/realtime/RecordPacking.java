@@ -36,8 +36,8 @@ public final class RecordPacking implements MapPartitionsFunction<Row, byte[]>, 
   private static final byte[] NONE = new byte[0];
   private static final long JOIN_MS = 10000L;
   private static final int GROUP = 8;
-  private static final long GATHER_NS = 400000L;
-  private static final int GATHERS = 5;
+  private static final long GATHER_NS = 120000L;
+  private static final int GATHERS = 16;
 
   private final int recordsMax;
   private final long bytesMax;

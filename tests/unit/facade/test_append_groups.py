@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streamydb.facade.append_groups import (
+    EACH_S,
     GATHER_S,
     GROUP_MAX,
     HOLD_S,
@@ -164,6 +165,32 @@ def test_nobody_waits_long_for_verdicts_that_do_not_come(world: World) -> None:
     assert world.sent == [[0], [1, 2]]
 
 
+def test_many_who_come_back_one_after_the_other_go_together(world: World) -> None:
+    count = 200
+    world.add()
+    world.take_in([0])
+    world.add(count)
+    world.decide()
+    world.pass_time(RETURN_S)
+    world.take_in(world.sent[-1])
+    world.decide()
+    for _ in range(count):  # longer than an append waits for verdicts
+        world.add()
+        world.pass_time(0.00025)
+    assert count * 0.00025 > HOLD_S
+    assert len(world.sent) == 3
+    assert world.sent[-1] == [*range(count + 1, 2 * count + 1)]
+
+
+def test_who_waits_with_few_does_not_wait_for_many(world: World) -> None:
+    world.add()
+    world.take_in([0])
+    for _ in range(40):  # they do not end, and nothing is decided
+        world.add()
+        world.pass_time(0.001)
+    assert world.waited_s[1] <= HOLD_S + EACH_S + GATHER_S
+
+
 def test_many_do_not_wait(world: World) -> None:
     world.add()
     world.add(GROUP_MAX)
@@ -235,5 +262,5 @@ def test_each_goes_once_in_order_and_in_time_whatever_happens(seed: int) -> None
     world.pass_time(1)
     went = [number for group in world.sent for number in group]
     assert went == list(range(world.begun))
-    assert max(world.waited_s.values()) <= HOLD_S + GATHER_S + 1e-9
+    assert max(world.waited_s.values()) <= HOLD_S + EACH_S * GROUP_MAX + GATHER_S + 1e-9
     assert max(map(len, world.sent)) <= GROUP_MAX
