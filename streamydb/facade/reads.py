@@ -111,6 +111,11 @@ Reached: TypeAlias = Callable[[ModelPosition], bool]
 
 _RETRY_AFTER_S: Final = 1
 
+_SOONER: Final = 8
+"""Who begins to wait, or has seen the read model move, looks so many times sooner; then each pause
+is twice as long as the last one.
+"""
+
 _STILL_S: Final = 0.1  # how long a read model stands still before somebody finds out why
 
 _T = TypeVar("_T")
@@ -163,17 +168,20 @@ class ReadWaiter:
     async def _poll(self) -> None:
         """Wake those who wait whenever the read model has moved, until nobody waits."""
         seen: _Mark | None = None
-        polls = 0
+        pause_s = self._poll_s / _SOONER
+        still_s = 0.0
         while self._waiting:
-            await asyncio.sleep(self._poll_s)
+            await asyncio.sleep(pause_s)
             mark = self._mark()
-            polls += 1
+            still_s += pause_s
+            pause_s = min(2 * pause_s, self._poll_s)
             if mark != seen or mark is None:  # at first too: it may have moved before this began
-                seen, polls = mark, 0
+                pause_s = self._poll_s if mark is None else self._poll_s / _SOONER
+                seen, still_s = mark, 0.0
                 self._wake()
-            elif polls * self._poll_s >= _STILL_S and (finding := self._stuck()) is not None:
+            elif still_s >= _STILL_S and (finding := self._stuck()) is not None:
                 finding.add_done_callback(self._found)
-                polls = 0
+                still_s = 0.0
 
     def _found(self, finding: asyncio.Task[bool]) -> None:
         """Have those who wait look again, if some may have waited in vain."""

@@ -111,7 +111,7 @@ class FacadeSettings(BaseSettings):
     tick_s: float = Field(
         default=0.5, ge=0, description="Pause between looks whether a key has ended; 0: none."
     )
-    poll_s: float = _seconds(0.01, "Pause between looks at the read model.")
+    poll_s: float = _seconds(0.01, "Longest pause between looks at the read model.")
 
     @field_validator("allowed_hosts", "cors_origins")
     @classmethod

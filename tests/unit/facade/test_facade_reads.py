@@ -225,6 +225,28 @@ async def test_all_who_wait_share_one_poller() -> None:
 
 
 @scenario
+async def test_looks_come_soon_after_a_step_and_ever_later_without_one() -> None:
+    database = MemoryDatabase()
+    progress = ReadWaiter(database.model, 0.8)
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def sleep_at_once(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 8:
+            for txn_id in (b"a", b"b"):
+                database.log.records.append(b'{"id": "%b"}' % txn_id)
+            database.run()
+        await sleep(0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio, "sleep", sleep_at_once)
+        assert (await progress.until(lambda now: now.seq >= 2)).seq == 2
+    soon = [0.1, 0.2, 0.4, 0.8, 0.8, 0.8]
+    assert pauses == pytest.approx([0.1, *soon, 0.8, 0.1]), "it moves before the 1st and the 8th"
+
+
+@scenario
 async def test_a_step_between_the_look_and_the_poll_is_not_missed() -> None:
     database = MemoryDatabase()
     progress = ReadWaiter(database.model, 0.001)
