@@ -47,18 +47,28 @@ class RulingTopic:
         self._read = 0
         self._strangers = Strangers(self._names.rulings)
         self._reading = threading.Lock()
+        self._asking: TopicReader | None = None
 
     def refresh(self) -> int:
         """Read up to the end there is now; return how many rulings there are.
         Raises RecordError: a newer release has written one.
         """
-        with self._reading, TopicReader(self._connection, self._names.rulings) as reader:
-            end = reader.span(0).high
+        with self._reading:
+            end = self._end()
             if self._read < end:
-                for record in reader.between({0: (self._read, end)}):
-                    self._take(record.offset(), record.value())
-                self._read = reader.positions[0]
+                with TopicReader(self._connection, self._names.rulings) as reader:
+                    for record in reader.between({0: (self._read, end)}):
+                        self._take(record.offset(), record.value())
+                    self._read = reader.positions[0]
             return len(self._book)
+
+    def _end(self) -> int:
+        """Ask for the end there is now, by a client that stays: a pipeline that follows asks before
+        each role, ten times a second, and a new client costs dozens of requests.
+        """
+        if self._asking is None:
+            self._asking = TopicReader(self._connection, self._names.rulings)
+        return self._asking.span(0).high
 
     def _take(self, offset: int | None, value: bytes | None) -> None:
         try:
