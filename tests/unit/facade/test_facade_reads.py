@@ -229,7 +229,7 @@ async def test_looks_come_soon_after_a_step_and_ever_later_without_one() -> None
     database = MemoryDatabase()
     progress = ReadWaiter(database.model, 0.8)
     pauses: list[float] = []
-    sleep = asyncio.sleep
+    others = asyncio.sleep
 
     async def sleep_at_once(seconds: float) -> None:
         pauses.append(seconds)
@@ -237,7 +237,7 @@ async def test_looks_come_soon_after_a_step_and_ever_later_without_one() -> None
             for txn_id in (b"a", b"b"):
                 database.log.records.append(b'{"id": "%b"}' % txn_id)
             database.run()
-        await sleep(0)
+        await others(0)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio, "sleep", sleep_at_once)
