@@ -20,7 +20,7 @@ from streamydb.facade.kafka_changes import ChangeReader
 from streamydb.facade.ports import LogPosition, NoResult
 from streamydb.kafka import TopicsError, receiving
 from streamydb.kafka.admin import LATEST, list_offsets
-from streamydb.kafka.clients import UNKNOWN_PARTITION
+from streamydb.kafka.connection import UNKNOWN_PARTITION
 from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.kafka.producer import Appended, AppendError, AppendUnknownError
 from streamydb.kafka.receiving import TopicEnds
