@@ -251,9 +251,9 @@ def _fill_the_disk(world: World, rng: random.Random) -> int:
     """The checkpoint's disk is full: the pipeline ends, and goes on when there is space again."""
     if world.disk is None:
         return 0
-    world.disk.fill()
+    ended = world.disk.stay_full_until(lambda: world.status().state == "failed")
     try:
-        wait_for(lambda: world.status().state == "failed", "the end of a full disk", _FAILURE_S)
+        wait_for(ended, "the end of a full disk", _FAILURE_S)
         _last(rng, 0.5, 2.0)
     finally:
         world.disk.free()

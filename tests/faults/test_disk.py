@@ -36,8 +36,8 @@ def pipeline_ends(db: Database, small: Disk, seed: int) -> str:
     """Fill a disk under load, and wait for the end of the pipeline; what the status says of it."""
     with load(db, seed):
         progressed(db, 200)
-        small.fill()
-        wait_for(lambda: db.status().state == "failed", "the end of the pipeline", 240)
+        ended = small.stay_full_until(lambda: db.status().state == "failed")
+        wait_for(ended, "the end of the pipeline", 240)
     return db.status().error or ""
 
 
@@ -95,7 +95,7 @@ def test_the_disk_of_the_broker_is_full(tmp_path: Path, small: Disk) -> None:
         driver = db.processes()[0].pid
         small.fill()
         with load(db, 2, refusals=True):
-            wait_for(lambda: not db.broker.alive, "the end of the broker")
+            wait_for(small.stay_full_until(lambda: not db.broker.alive), "the end of the broker")
             small.free()
             db.broker.start()
             progressed(db, 200)
@@ -114,7 +114,8 @@ def test_the_disk_of_a_read_model_is_full(tmp_path: Path, small: Disk) -> None:
         follower = db.read_models[0]
         small.fill()
         with load(db, 3):
-            wait_for(lambda: follower.exit_code is not None, "the end of the follower", 240)
+            ended = small.stay_full_until(lambda: follower.exit_code is not None)
+            wait_for(ended, "the end of the follower", 240)
         said = follower.log_file.read_text()
         assert os.strerror(errno.ENOSPC) in said, said[-2000:]
         assert str(small.folder) in said

@@ -8,7 +8,7 @@ import shutil
 import signal
 import struct
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from unittest import mock
@@ -134,6 +134,18 @@ class Disk:
                         size //= 2
                 except OSError:
                     size //= 2
+
+    def stay_full_until(self, ended: Callable[[], bool]) -> Callable[[], bool]:
+        """Return a condition that fills it once more, then asks for an end.
+
+        Whoever cannot write deletes what he has begun, and what is old: then there is room again.
+        """
+
+        def has_ended() -> bool:
+            self.fill()
+            return ended()
+
+        return has_ended
 
     def free(self) -> None:
         """Give the space back."""
