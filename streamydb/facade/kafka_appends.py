@@ -19,7 +19,7 @@ from streamydb.kafka.producer import Appended, AppendError, AppendUnknownError, 
 from streamydb.settings import Settings
 
 _TRIED_S: Final = 30.0
-_LINGER_MS: Final = 0.4
+_LINGER_MS: Final = 0.2
 """The records of a group are handed over one by one, within this time."""
 
 
