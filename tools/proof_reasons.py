@@ -39,7 +39,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.kafka.changes": _REAL,
     "streamydb.kafka.checks": _TOPICS,
     "streamydb.kafka.clock": _SHOWS,
-    "streamydb.kafka.connection": "connects and refuses; servers of a test answer it as others do",
     "streamydb.kafka.topic_plans": _TOPICS,
     "streamydb.kafka.creation": _TOPICS,
     "streamydb.kafka.librdkafka": (
