@@ -14,7 +14,7 @@ from typing import Final
 from streamydb.facade.ports import LogPosition
 
 HOLD_S: Final = 0.025
-"""How long an append waits for the group before at most; longer while more appends come."""
+"""How long an append waits at most for the group before it; longer while more appends come."""
 EACH_S: Final = 0.0003
 """How much longer a group may grow for each append that is expected: a facade takes about so long
 to answer a client and to take its next request.

@@ -174,12 +174,13 @@ class ReadWaiter:
             await asyncio.sleep(pause_s)
             mark = self._mark()
             still_s += pause_s
-            pause_s = min(2 * pause_s, self._poll_s)
             if mark != seen or mark is None:  # at first too: it may have moved before this began
                 pause_s = self._poll_s if mark is None else self._poll_s / _SOONER
                 seen, still_s = mark, 0.0
                 self._wake()
-            elif still_s >= _STILL_S and (finding := self._stuck()) is not None:
+                continue
+            pause_s = min(2 * pause_s, self._poll_s)
+            if still_s >= _STILL_S and (finding := self._stuck()) is not None:
                 finding.add_done_callback(self._found)
                 still_s = 0.0
 

@@ -64,7 +64,7 @@ class RulingTopic:
 
     def _end(self) -> int:
         """Ask for the end there is now, by a client that stays: a pipeline that follows asks before
-        each role, ten times a second, and a new client costs dozens of requests.
+        each role, ten times a second, and a new one costs a connection and five requests.
         """
         if self._asking is None:
             self._asking = TopicReader(self._connection, self._names.rulings)
