@@ -30,6 +30,7 @@ from bench.recovery_gears import GEAR_FIGURES, GEAR_KINDS, GEAR_TITLES, gear_tur
 from bench.recovery_load import WAIT_S, RecoveryError, RecoveryLoad, started_again
 from streamydb import __version__
 from streamydb.cli.phases import Phases
+from streamydb.local.class_data import is_missing
 from streamydb.pipeline.standby.handover import hand_over
 from streamydb.testing.database import Database, wait_for
 
@@ -77,7 +78,7 @@ def recovery(options: RecoveryOptions, phases: Phases) -> dict[str, Any]:
     rows = [_row(kind, options, phases) for kind in options.kinds]
     return {
         "streamydb": __version__, "turns": options.turns, "rate_per_s": options.rate,
-        "shards": options.shards, "gear": GEARS[options.gears],
+        "shards": options.shards, "gear": GEARS[options.gears], "class_data": not is_missing(),
         "rows": rows, "machine": machine(),
     }  # fmt: skip
 
@@ -183,8 +184,10 @@ def show(answer: dict[str, Any], console: Console) -> None:
             table.add_row(title, what, *(f"{row[name][at]:.2f}" for at in ("min", "median", "max")))
     console.print(table)
     about = answer["machine"]
+    class_data = "with" if answer["class_data"] else "without"
     console.print(
         f"{answer['turns']} turns each, {answer['rate_per_s']:g} transactions/s, "
         f"{answer['shards']} shard(s), gear {answer['gear']}, {about['cores']} cores, "
-        f"load {about['load']}."
+        f"load {about['load']}; "
+        f"JVMs {class_data} class data (`python -m streamydb.cli.class_data`)."
     )

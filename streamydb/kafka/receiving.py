@@ -221,7 +221,8 @@ class TopicEnds:
         until_s = time.monotonic() + REQUEST_S
         while (found := self._ask(topic, known)) is None:
             if time.monotonic() > until_s:
-                raise KafkaUnavailableError(f"{topic}: a partition has no leader")
+                no_leader = f"{topic}: a partition has no leader"
+                raise KafkaUnavailableError(no_leader) from TimeoutError()
             time.sleep(_RETRY_S)
         return found
 
@@ -245,7 +246,8 @@ class TopicEnds:
         if any(map(may_pass, faults)):
             return None
         if faults or any(each.offset < 0 for each in ends):
-            raise KafkaUnavailableError(f"{topic}: its ends were not told")
+            cause = KafkaException(faults[0]) if faults else None
+            raise KafkaUnavailableError(f"{topic}: its ends were not told") from cause
         return {each.partition: each.offset for each in ends}
 
     def _numbers(self, topic: str) -> tuple[int, ...]:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 from streamydb.errors import INTERNAL, RecordError, StreamyError
 from streamydb.kafka.appender import TopicAppender
+from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.kafka.foundation import recall
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import TopicReader
+from streamydb.kafka.receiving import TopicEnds
 from streamydb.kafka.strangers import Strangers
 from streamydb.records import decode_dead_letter
 from streamydb.records.begins import Begins
@@ -28,7 +30,7 @@ from streamydb.records.rulings import (
 
 
 class RulingsError(StreamyError):
-    """A ruling could not be written."""
+    """A ruling could not be written, or Kafka did not tell how many there are."""
 
 
 class RulingTopic:
@@ -47,11 +49,11 @@ class RulingTopic:
         self._read = 0
         self._strangers = Strangers(self._names.rulings)
         self._reading = threading.Lock()
-        self._asking: TopicReader | None = None
+        self._ends: TopicEnds | None = None
 
     def refresh(self) -> int:
         """Read up to the end there is now; return how many rulings there are.
-        Raises RecordError: a newer release has written one.
+        Raises RecordError: a newer release has written one. RulingsError: Kafka does not answer.
         """
         with self._reading:
             end = self._end()
@@ -66,9 +68,12 @@ class RulingTopic:
         """Ask for the end there is now, by a client that stays: a pipeline that follows asks before
         each role, ten times a second, and a new one costs a connection and five requests.
         """
-        if self._asking is None:
-            self._asking = TopicReader(self._connection, self._names.rulings)
-        return self._asking.span(0).high
+        if self._ends is None:
+            self._ends = TopicEnds(self._connection)
+        try:
+            return self._ends.look(self._names.rulings, (0,))[0]
+        except KafkaUnavailableError as error:
+            raise RulingsError(str(error)) from error
 
     def _take(self, offset: int | None, value: bytes | None) -> None:
         try:

@@ -21,11 +21,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from streamydb.errors import StreamyError
-from streamydb.kafka.clients import SHARED, reader
-from streamydb.kafka.connection import watermarks
-from streamydb.kafka.errors import KafkaException
+from streamydb.kafka.errors import KafkaException, KafkaUnavailableError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.reader import ReadingError
+from streamydb.kafka.receiving import TopicEnds
 from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.key_processor.base import Base
 from streamydb.local.shard_files import shard_folder
@@ -59,7 +58,6 @@ _BEHIND_MAX: Final = 40_000
 _HURRY_BYTES: Final = TAIL_BYTES_MAX // 2
 _DRAIN_S: Final = 2.0
 _END_S: Final = 5.0
-_REQUEST_S: Final = 5.0
 
 
 class RealTimeGear(Background):
@@ -93,7 +91,7 @@ class RealTimeGear(Background):
         self._sampled_s = 0.0
         self._elsewhere = False
         self._position = 0
-        self._consumer = reader(start.client, SHARED)
+        self._ends = TopicEnds(start.client)
         self._topics = SharedTopics(start.client, start.shard.database)
         shard = start.shard
         self._pace = Pace(
@@ -114,7 +112,7 @@ class RealTimeGear(Background):
         finally:
             self._pace.hurry()
             self._topics.close()
-            self._consumer.close()
+            self._ends.close()
 
     def __exit__(self, *error: object) -> None:
         """Stop, and wait a moment for the end of the real-time gear."""
@@ -184,8 +182,8 @@ class RealTimeGear(Background):
         self._sampled_s = now_s
         name = TopicNames(self._start.shard.database).transactions
         try:
-            end = watermarks(self._consumer, name, 0, _REQUEST_S)[1]
-        except KafkaException:
+            end = self._ends.look(name, (0,))[0]
+        except KafkaUnavailableError:
             return
         self.shifting.note(LogSample(_now_ms(), end, position, overtaken))
 
