@@ -36,6 +36,7 @@ from streamydb.facade.request_target import (
     with_host,
 )
 from streamydb.facade.settings import FacadeSettings
+from streamydb.facade.write_groups import GroupedTransport, WriteGroup
 
 _LENGTH: Final = b"content-length"
 _CLOSING: Final = (b"connection", b"close")
@@ -123,6 +124,7 @@ class HttpConnection(HttpToolsProtocol):
     settings: FacadeSettings
     limiter: Limiter
     metrics: FacadeMetrics
+    group: WriteGroup
     over = False
     _place: ExitStack | None = None
     _refusal: ProblemError | None = None
@@ -147,7 +149,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Await a request, or say why none can be served."""
-        super().connection_made(transport)
+        grouped = GroupedTransport(transport, self.group)
+        super().connection_made(cast("asyncio.Transport", grouped))
         if self._place is None:  # it was not accepted by `acceptor`
             self.expect(self.client[0] if self.client else "unknown")
         if self._refusal is None:
@@ -331,7 +334,8 @@ class HttpConnection(HttpToolsProtocol):
 def protocol_of(settings: FacadeSettings, metrics: FacadeMetrics) -> type[asyncio.Protocol]:
     limiter = Limiter("connections", settings.connections_max, settings.client_connections_max)
     metrics.gauge("connections", "Connections", lambda: limiter.total)
-    bounds = {"settings": settings, "limiter": limiter, "metrics": metrics}
+    group = WriteGroup(lambda turn: asyncio.get_running_loop().call_soon(turn))
+    bounds = {"settings": settings, "limiter": limiter, "metrics": metrics, "group": group}
     return type("FacadeConnection", (HttpConnection,), bounds)
 
 
