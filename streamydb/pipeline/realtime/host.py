@@ -248,12 +248,15 @@ def records_again(records: int, tail_bytes: int) -> int:
     """Return how many records of the tail a rebase executes after a group, in its rest.
 
     These take about as long as the rest, see `rest_s`. While the gear is behind they are none, but
-    the tail must not become so long that the gear ends.
+    the tail must not become so long that the gear ends: while it is long, they are twice as many as
+    those of the group, so that the rebase comes nearer with each.
 
     Args:
         records: of the group.
         tail_bytes: of the payloads of the tail.
     """
-    if records > _FLOOD and tail_bytes < TAIL_BYTES_MAX // 2:
+    if tail_bytes >= TAIL_BYTES_MAX // 2:
+        return max(_MANY_AGAIN, 2 * records)
+    if records > _FLOOD:
         return 0
     return _AGAIN if records < _MANY else _MANY_AGAIN

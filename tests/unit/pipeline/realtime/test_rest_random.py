@@ -56,4 +56,29 @@ def test_a_rebase_waits_while_the_gear_is_behind_but_not_until_the_tail_is_too_l
     assert 0 < records_again(0, 0) == records_again(MANY - 1, 0) < records_again(MANY, 0)
     assert records_again(1_000, 0) == records_again(MANY, 0)
     assert records_again(1_001, TAIL_BYTES_MAX // 2 - 1) == 0
-    assert records_again(1_001, TAIL_BYTES_MAX // 2) == records_again(MANY, 0)
+    assert records_again(1_001, TAIL_BYTES_MAX // 2) == 2_002
+    assert records_again(1, TAIL_BYTES_MAX // 2) == records_again(MANY, 0)
+
+
+@pytest.mark.randomized
+@pytest.mark.parametrize("seed", range(seeds(40, 13)))
+def test_a_gear_that_stays_behind_comes_to_newer_bases_before_its_tail_is_too_long(
+    seed: int,
+) -> None:
+    dice = random.Random(f"tail {seed}")
+    size, lag = dice.choice([60, 112, 200]), dice.randrange(1, 40_000)
+    most = dice.choice([20, 900, 1_500, 4_000])
+    base = position = 0
+    again: int | None = None
+    begun = 0
+    for _ in range(3 * TAIL_BYTES_MAX // (size * most)):
+        records = most if dice.random() < 0.9 else dice.randrange(1, most + 1)
+        position += records
+        tail_bytes = (position - base) * size
+        assert tail_bytes <= TAIL_BYTES_MAX, "the gear ends"
+        count = records_again(records, tail_bytes)
+        if again is None and count and tail_bytes > TAIL_BYTES_MAX // 3:
+            begun = again = max(base, position - lag)
+        if again is not None and (again := again + count) >= position:
+            base, again = begun, None
+    assert base > 0, "there was a rebase"
