@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import islice, takewhile
 from operator import itemgetter
-from typing import Protocol
+from typing import Final, Protocol
 
 from streamydb.errors import InvariantViolation
 from streamydb.frames.blobs import (
@@ -41,6 +41,33 @@ class ValuesSnapshot(Protocol):
         """Give the values up; they are not read again."""
 
 
+_UNORDERED_MAX: Final = 4_096
+
+
+class _OrderedKeys:
+    """Distinct keys in order. A list of 100,000 moves half of them for each that it is given, so
+    the latest ones lie beside it, in order when somebody asks.
+    """
+
+    def __init__(self) -> None:
+        self._most: list[bytes] = []
+        self._latest: list[bytes] = []
+
+    def add(self, key: bytes) -> None:
+        """Take a key that is not among them."""
+        self._latest.append(key)
+        if len(self._latest) == _UNORDERED_MAX:
+            self._most += self._latest
+            self._most.sort()
+            self._latest.clear()
+
+    def between(self, start: bytes, end: bytes) -> Iterator[bytes]:
+        """Yield the keys from ``start`` on that are before ``end``."""
+        self._latest.sort()
+        parts = self._most, self._latest
+        return merge(*(keys[bisect_left(keys, start) : bisect_left(keys, end)] for keys in parts))
+
+
 class OverlayValues:
     """A `ValueStore` that writes into memory and never into the base below it.
 
@@ -55,7 +82,7 @@ class OverlayValues:
         self._below = below
         self._at = at
         self._written: dict[bytes, bytes | None] = {}
-        self._keys: list[bytes] = []
+        self._keys = _OrderedKeys()
         self._names: list[bytes] = []
         self.bytes = 0
 
@@ -86,8 +113,7 @@ class OverlayValues:
         """Yield the items from ``start`` on; none that was written has a key at or behind
         ``end``.
         """
-        written, keys = self._written, self._keys
-        own = keys[bisect_left(keys, start) : bisect_left(keys, end)]
+        written, own = self._written, self._keys.between(start, end)
         new = ((key, item) for key in own if (item := written[key]) is not None)
         old = (item for item in self._below.items(start) if item[0] not in written)
         return merge(new, old, key=itemgetter(0))
@@ -127,7 +153,7 @@ class OverlayValues:
             if old is not None and ends_at(old) is not None:
                 del self._names[bisect_left(self._names, end_name(key, old))]
         else:
-            insort(self._keys, key)
+            self._keys.add(key)
             self.bytes += len(key) + size
         written[key] = item
 

@@ -11,6 +11,7 @@ from streamydb.errors import InvariantViolation
 from streamydb.frames import program as p
 from streamydb.frames.blobs import KeyScan, end_name, ends_at
 from streamydb.key_processor.memory import MemoryValues
+from streamydb.pipeline.realtime import overlay as overlays
 from streamydb.pipeline.realtime.overlay import OverlayValues
 from tests.support.seeds import seeds
 
@@ -44,8 +45,9 @@ def _item(dice: random.Random) -> bytes:
 
 @pytest.mark.randomized
 @pytest.mark.parametrize("seed", range(seeds(60, 15)))
-def test_it_shows_what_a_whole_copy_shows(seed: int) -> None:
+def test_it_shows_what_a_whole_copy_shows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     dice = random.Random(seed)
+    monkeypatch.setattr(overlays, "_UNORDERED_MAX", dice.choice([1, 3, 99]))
     keys = [b"k%d" % i for i in range(dice.choice([3, 12]))]
     model = MemoryValues()
     model.data = {key: _item(dice) for key in keys if dice.random() < 0.6}
