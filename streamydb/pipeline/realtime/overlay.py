@@ -146,15 +146,16 @@ class OverlayValues:
         return True
 
     def _put(self, key: bytes, item: bytes | None) -> None:
-        written, size = self._written, len(item or b"")
-        if key in written:
-            old = written[key]
-            self.bytes += size - len(old or b"")
-            if old is not None and ends_at(old) is not None:
-                del self._names[bisect_left(self._names, end_name(key, old))]
-        else:
+        written = self._written
+        if key not in written:
             self._keys.add(key)
-            self.bytes += len(key) + size
+            self.bytes += len(key)
+        elif (old := written[key]) is not None:
+            self.bytes -= len(old)
+            if self._names and ends_at(old) is not None:
+                del self._names[bisect_left(self._names, end_name(key, old))]
+        if item is not None:
+            self.bytes += len(item)
         written[key] = item
 
     def clear(self, expected: Position, reached: Position) -> bool:  # noqa: ARG002 - see below
