@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -159,8 +160,7 @@ def test_answers_of_turns_that_follow_each_other_go_out_together() -> None:
     clients = [Client(loop, group) for _ in range(12)]
     sizes = []
     for first in range(0, 12, 4):
-        some = clients[first : first + 4]
-        loop.turn(0.0002, [lambda client=client: client.write(b"x") for client in some])  # type: ignore[misc]
+        loop.turn(0.0002, [partial(each.write, b"x") for each in clients[first : first + 4]])
         sizes.append(sum(len(client.wire.called) for client in clients))
     for _ in range(2):
         loop.turn(0.0002, [])
