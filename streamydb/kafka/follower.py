@@ -23,7 +23,7 @@ from streamydb.settings import Settings
 
 _HANDED_MAX: Final = 4  # batches that wait until the event loop takes them
 _ROOM_S: Final = 0.25
-_STEPS_MIN: Final = 8
+_STEPS_MIN: Final = 4
 """Of a turn: a millisecond of requests. With fewer the event loop turns more than it works."""
 
 _Rows = TypeVar("_Rows")
