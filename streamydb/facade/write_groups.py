@@ -1,14 +1,15 @@
 """Groups of writes to connections that go out together.
 
-A write wakes the client, if it waits for one: that takes the facade ten times as long as the write
-itself. Clients whose answers come together are often in one process, which is awake after the first
-one. So what is written in a turn of the event loop goes out behind it, and while each turn
-brings more, behind the last of them. What is written alone waits for the next turn.
+A write wakes a client that waits for it, and that takes the facade ten times as long as the write
+itself. Clients whose answers come together are often in one process, which the first answer wakes.
+So what connections write in a turn of the event loop goes out at the next one, and as long as each
+turn brings more, at the one that brings none.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Final
@@ -32,7 +33,7 @@ class WriteGroup:
     ) -> None:
         self._call_soon = call_soon
         self._now_s = now_s
-        self._waiting: list[GroupedTransport] = []
+        self._waiting: deque[GroupedTransport] = deque()
         self._seen = 0
         self._until_s = 0.0
 
@@ -50,9 +51,12 @@ class WriteGroup:
             self._seen = count
             self._call_soon(self._turn)
             return
-        waiting, self._waiting = self._waiting, []
-        for transport in waiting:
-            transport.flush()
+        try:
+            while self._waiting:
+                self._waiting.popleft().flush()
+        finally:
+            if self._waiting:  # one has raised: the loop tells, and the others have their turn
+                self._call_soon(self._turn)
 
 
 class GroupedTransport:

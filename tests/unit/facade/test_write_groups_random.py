@@ -179,6 +179,23 @@ def test_what_is_much_goes_out_at_once_and_what_follows_in_a_group_again() -> No
     assert client.wire.called == [much, b"little"]
 
 
+def test_a_connection_that_cannot_be_written_to_costs_the_others_nothing() -> None:
+    loop = Loop()
+    group = WriteGroup(loop.call_soon, lambda: loop.now_s)
+    clients = [Client(loop, group) for _ in range(5)]
+    clients[1].wire.called.append("write_eof")  # so that it raises
+    loop.turn(0.0001, [partial(each.transport.write, b"answer") for each in clients])
+    loop.turn(0.0001, [])
+    with pytest.raises(AssertionError):
+        loop.turn(0.0001, [])
+    loop.turn(0.0001, [])
+    assert [each.out() for each in clients] == [b"answer", b"", b"answer", b"answer", b"answer"]
+    clients[0].write(b" again")
+    for _ in range(2):
+        loop.turn(0.0001, [])
+    assert clients[0].out() == b"answer again"
+
+
 def test_everything_else_is_the_transports_own() -> None:
     loop = Loop()
     client = Client(loop, WriteGroup(loop.call_soon, lambda: loop.now_s))
