@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,12 +28,16 @@ LASTING = [
 
 
 class Leader:
-    """Answers after a while: with errors, then with offsets."""
+    """Answers after a while: with these errors, then with offsets. Who asks has its clock."""
 
-    def __init__(self, answers: list[tuple[float, int]]) -> None:
-        self.answers = answers
+    def __init__(
+        self, dice: random.Random, codes: list[int], asking: ModuleType, patch: pytest.MonkeyPatch
+    ) -> None:
+        self.answers = [(dice.choice([0.0, 0.01, 0.5]), code) for code in codes]
         self.asked = 0
         self.now_s = 0.0
+        clock = SimpleNamespace(monotonic=lambda: self.now_s, sleep=self.sleep)
+        patch.setattr(asking, "time", clock)
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
@@ -72,9 +76,7 @@ def test_it_ends_with_offsets_or_with_the_error_that_ends_it(
     lasting = dice.random() < 0.5
     if lasting:
         codes.append(dice.choice(LASTING))
-    leader = Leader([(dice.choice([0.0, 0.01, 0.5]), code) for code in codes])
-    clock = SimpleNamespace(monotonic=lambda: leader.now_s, sleep=leader.sleep)
-    monkeypatch.setattr(connection, "time", clock)
+    leader = Leader(dice, codes, connection, monkeypatch)
     timeout_s = dice.choice([0.0, 1.0, 30.0])
     try:
         found = watermarks(leader, "topic", 0, timeout_s)
@@ -100,9 +102,7 @@ def test_the_ends_of_a_topic_are_told_or_who_asks_hears_whether_to_ask_again(
     codes = dice.choices(PASSING, k=dice.randrange(24))
     if dice.random() < 0.5:
         codes.append(dice.choice(LASTING))
-    leader = Leader([(dice.choice([0.0, 0.01, 0.5]), code) for code in codes])
-    clock = SimpleNamespace(monotonic=lambda: leader.now_s, sleep=leader.sleep)
-    monkeypatch.setattr(receiving, "time", clock)
+    leader = Leader(dice, codes, receiving, monkeypatch)
     monkeypatch.setattr(receiving, "reader", lambda *_: leader)
     try:
         found = TopicEnds({}).look("topic", (2,))
