@@ -249,7 +249,7 @@ def records_again(records: int, tail_bytes: int) -> int:
 
     These take about as long as the rest, see `rest_s`. While the gear is behind they are none, but
     the tail must not become so long that the gear ends: while it is long, they are twice as many as
-    those of the group, so that the rebase comes nearer with each.
+    the group has, so that each group brings the rebase nearer to its end.
 
     Args:
         records: of the group.

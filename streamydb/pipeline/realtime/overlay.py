@@ -45,8 +45,8 @@ _UNORDERED_MAX: Final = 4_096
 
 
 class _OrderedKeys:
-    """Distinct keys in order. A list of 100,000 moves half of them for each that it is given, so
-    the latest ones lie beside it, in order when somebody asks.
+    """Distinct keys, in order when somebody asks. A list in order moves half of its keys, on
+    average, for each that it is given; so the latest ones lie in another list.
     """
 
     def __init__(self) -> None:
