@@ -132,6 +132,13 @@ class Run:
                     phase.outcome = f"{rate.per_s:,.0f} transactions/s"
         return rates
 
+    def leader(self) -> dict[str, Any]:
+        """Return which gear leads and for how many seconds; nothing of a pipeline that has one."""
+        found = self.engine.status().gear
+        if found is None or not self.options.gears:
+            return {}
+        return {"leads": found.gear, "leads_s": round(time.time() - found.since_ms / 1000, 1)}
+
     def latency(
         self, workload: w.Workload, rate: float, warm_up_s: float, seconds: float
     ) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ other. So the difference between two rows is what that part costs.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.appending import Appender
+from bench.common import GEARS
 from bench.engine import Engine, EngineOptions, fresh_broker
 from bench.latency import open_loop, summary
 from bench.machine import machine
@@ -25,11 +27,13 @@ from bench.throughput import drain
 from bench.workload import BALANCE, Bank, funding
 from streamydb import __version__
 from streamydb.cli.phases import Phases
+from streamydb.records.gears import REAL_TIME
 
-__all__ = ["FORM_NAMES", "FloorOptions", "FloorTask", "floor", "show"]
+__all__ = ["FORM_NAMES", "FloorOptions", "FloorTask", "floor", "show", "shown"]
 
 _PIPELINE: Final = "pipeline"
 _PIPELINE_2: Final = "pipeline-2"
+_REAL_TIME: Final = "real-time-pipeline"
 _TITLES: Final = {
     "copy": "a copy in the JVM",
     "hop": "one hop through Python (mapInArrow)",
@@ -38,12 +42,13 @@ _TITLES: Final = {
     "entry": "transformWithState, one map entry of state",
     "entry-hop": "the same and a hop after it",
     "hop-entry-hop": "a hop before it, too: the pipeline's form",
-    _PIPELINE: "the pipeline: transfers",
+    _PIPELINE: "the pipeline, micro-batch gear: transfers",
     "form-2": "that form with two shards: three shuffles",
     _PIPELINE_2: "the pipeline with two shards: transfers",
     "real-time-copy": "real-time mode: a copy in the JVM",
     "real-time-hop": "real-time mode: one hop through Python, a row of nulls after each record",
     "real-time-packed": "real-time mode: one hop through Python, packed: the real-time gear's form",
+    _REAL_TIME: "the pipeline while the real-time gear leads: transfers",
 }
 _TWO_SHARDS: Final = frozenset({"form-2", _PIPELINE_2})
 
@@ -95,8 +100,9 @@ def _engine(form: str, folder: Path, bootstrap: str) -> Engine:
     """Make what runs a form over a log of its own."""
     folder.mkdir()
     options = EngineOptions(database=folder.name, shards=2 if form in _TWO_SHARDS else 1)
-    if form in (_PIPELINE, _PIPELINE_2):
-        return Engine(options, folder, bootstrap)
+    if form in (_PIPELINE, _PIPELINE_2, _REAL_TIME):
+        extra = ("--gear", GEARS[form == _REAL_TIME])
+        return Engine(dataclasses.replace(options, extra=extra), folder, bootstrap)
     return _Floor(form, options, folder, bootstrap)
 
 
@@ -128,6 +134,8 @@ def _measured(form: str, engine: Engine, options: FloorOptions, phases: Phases) 
         appender = Appender(engine.connection, engine.names.transactions)
         appender.append_all(funding(0, options.accounts, b"%d" % BALANCE))
         drain(engine, appender, phase.note)
+        if form == _REAL_TIME:
+            engine.await_gear(REAL_TIME)
         begun_s = engine.cpu_s()
         latencies, _ = open_loop(
             engine, Bank(options.accounts, seed=options.seed), first=appender.appended,
@@ -148,7 +156,7 @@ def _row(form: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
     return {"form": form, "title": _TITLES[form], **medians, "runs": runs}
 
 
-def _shown(figure: float) -> str:
+def shown(figure: float) -> str:
     """Show a figure, with a decimal if it is small."""
     return f"{figure:,.0f}" if figure >= 10 else f"{figure:.1f}"
 
@@ -161,7 +169,7 @@ def show(answer: dict[str, Any], console: Console) -> None:
         column.justify = "right"
     for row in answer["rows"]:
         figures = (row[name] for name in ("p50", "p90", "p99", "max", "cpu_percent"))
-        table.add_row(row["title"], *(_shown(figure) for figure in figures))
+        table.add_row(row["title"], *(shown(figure) for figure in figures))
     console.print(table)
     machine_ = answer["machine"]
     console.print(

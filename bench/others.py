@@ -35,6 +35,7 @@ def latency(options: LatencyOptions, phases: Phases) -> dict[str, Any]:
         latency_ms = run.latency(
             workload, options.latency_rate, options.warm_up_s, options.latency_s
         )
+        leader = run.leader()
         idle = run.idle_cpu()
         peak_mb = round(run.engine.memory.peak_mb, 1)
         first = run.appender.appended
@@ -49,6 +50,7 @@ def latency(options: LatencyOptions, phases: Phases) -> dict[str, Any]:
             "offered_per_s": options.latency_rate,
             "warm_up_s": options.warm_up_s,
             "seconds": options.latency_s,
+            **leader,
             "peak_rss_mb_at_rate": peak_mb,
             "idle_cpu_percent": idle,
             "aborted": proof.get("aborted", 0),

@@ -87,6 +87,7 @@ def _summary(answer: dict[str, Any], rates: dict[Any, dict[str, Any]]) -> Table:
         ("backlog at the end", drain.get("transactions")),
         ("drained in, s", drain.get("seconds")),
         (f"latency{at}, ms", late_text if late else None),
+        ("gear that leads", _leader(answer)),
         *_serving(answer),
         ("idle processor, % of a core", answer.get("idle_cpu_percent")),
         ("aborted", answer["aborted"]),
@@ -100,6 +101,11 @@ def _summary(answer: dict[str, Any], rates: dict[Any, dict[str, Any]]) -> Table:
         if value is not None:
             table.add_row(name, _text(value))
     return table
+
+
+def _leader(answer: dict[str, Any]) -> str | None:
+    """Return which gear leads at the end, and since when."""
+    return f"{answer['leads']}, for {answer['leads_s']:,.0f} s" if "leads" in answer else None
 
 
 def _costs(rates: dict[Any, dict[str, Any]]) -> list[tuple[str, Any]]:

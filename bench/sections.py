@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
+from bench.floor import shown
 from bench.pairs import spread
 from bench.recovery import figures_of
 from bench.shifting import parts_of
@@ -190,7 +191,7 @@ def serving_lines(answer: dict[str, Any]) -> list[str]:
 def floor_lines(answer: dict[str, Any]) -> list[str]:
     """Latencies of queries that do almost nothing, and of the pipeline."""
     rows = [
-        [row["title"], *(f"{row[name]:,.0f}" for name in ("p50", "p99", "cpu_percent"))]
+        [row["title"], *(shown(row[name]) for name in ("p50", "p99", "cpu_percent"))]
         for row in answer["rows"]
     ]
     told = (

@@ -114,7 +114,8 @@ def test_floor_measures_every_form(tmp_path: Path) -> None:
     short = ("--warm-up", "2", "--seconds", "2", "--rate", "100", "--accounts", "500", "--json")
     answer = answer_of(command(tmp_path, "bench", "floor", *short))
     assert [row["form"] for row in answer["rows"]] == list(FORM_NAMES)
-    assert set(FORM_NAMES) - FORMS.keys() - REAL_TIME_FORMS.keys() == {"pipeline", "pipeline-2"}
+    pipelines = {"pipeline", "pipeline-2", "real-time-pipeline"}
+    assert set(FORM_NAMES) - FORMS.keys() - REAL_TIME_FORMS.keys() == pipelines
     for row in answer["rows"]:
         assert 0 < row["p50"] <= row["p99"], row["form"]
         assert [run["count"] for run in row["runs"]] == [200], row["form"]
