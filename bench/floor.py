@@ -7,7 +7,6 @@ other. So the difference between two rows is what that part costs.
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,10 +98,13 @@ class _Floor(Engine):
 def _engine(form: str, folder: Path, bootstrap: str) -> Engine:
     """Make what runs a form over a log of its own."""
     folder.mkdir()
-    options = EngineOptions(database=folder.name, shards=2 if form in _TWO_SHARDS else 1)
+    options = EngineOptions(
+        database=folder.name,
+        shards=2 if form in _TWO_SHARDS else 1,
+        extra=("--gear", GEARS[form == _REAL_TIME]),
+    )
     if form in (_PIPELINE, _PIPELINE_2, _REAL_TIME):
-        extra = ("--gear", GEARS[form == _REAL_TIME])
-        return Engine(dataclasses.replace(options, extra=extra), folder, bootstrap)
+        return Engine(options, folder, bootstrap)
     return _Floor(form, options, folder, bootstrap)
 
 
