@@ -27,8 +27,8 @@ from streamydb.records.names import FOLLOW_UP_MARK
 from streamydb.txn_processor.outputs import CHANGES, DIGESTS, FOLLOW_UPS, OutputRecords
 
 __all__ = [
-    "ANNOUNCE_S", "Announcements", "Confirmations", "ResolvedGroups", "SeenOutputs",
-    "group_hashes", "output_hashes", "tombstone_hashes",
+    "ANNOUNCE_S", "BUSY_ANNOUNCE_S", "BUSY_OUTPUTS", "Announcements", "Confirmations",
+    "ResolvedGroups", "SeenOutputs", "group_hashes", "output_hashes", "tombstone_hashes",
 ]  # fmt: skip
 
 _KEY_SEED: Final = 0x6B65_79
@@ -37,7 +37,17 @@ _TOPIC_FACTOR: Final = 0x9E37_79B9_7F4A_7C15
 _TOMBSTONE_FACTOR: Final = 0xD6E8_FEB8_6659_FD93
 _DELETION: Final = np.frombuffer(b'{"op":"d"', np.uint8)
 _FOLLOW_UP: Final = np.frombuffer(FOLLOW_UP_MARK, np.uint8)
+
 ANNOUNCE_S: Final = 0.01
+"""So long after a resolved record the next one is announced."""
+
+BUSY_OUTPUTS: Final = 24
+"""Outputs of a group that many clients have written: a plain write has two, a transfer three."""
+
+BUSY_ANNOUNCE_S: Final = 0.025
+"""So long after a resolved record the next one is announced if such a group waits for it."""
+
+_HASH_BYTES: Final = 8
 _DELETES_MAX: Final = 8
 _EARLY_MAX: Final = 100_000
 """Outputs that are seen before the worker has told of them, at most; the newest are kept."""
@@ -251,18 +261,22 @@ class Announcements:
     """The driver's pace: a resolved record is announced at once, but one that comes soon after
     another waits a moment, and then the newest suffices.
 
-    Each costs as many requests as the changes have partitions, and each reader takes them in.
+    Each costs as many requests as the changes have partitions, and each reader takes them in. So
+    while many clients write, it waits longer.
     """
 
     def __init__(self) -> None:
         self._waiting: bytes | None = None
         self._announced_s = -math.inf
+        self._apart_s = ANNOUNCE_S
 
     def due(self, group: Executed | None, now_s: float) -> bytes | None:
         """Note a group that is confirmed, if any; return what is to be announced now."""
         if group is not None and group.resolved is not None:
             self._waiting = group.resolved
-        if now_s < self._announced_s + ANNOUNCE_S:
+            is_busy = len(group.outputs) >= BUSY_OUTPUTS * _HASH_BYTES
+            self._apart_s = BUSY_ANNOUNCE_S if is_busy else ANNOUNCE_S
+        if now_s < self._announced_s + self._apart_s:
             return None
         return self.rest(now_s)
 
@@ -275,4 +289,4 @@ class Announcements:
 
     def wait_s(self, now_s: float) -> float:
         """Return in how many seconds `due` is to be asked again, whatever comes meanwhile."""
-        return ANNOUNCE_S if now_s < self._announced_s + 2 * ANNOUNCE_S else math.inf
+        return ANNOUNCE_S if now_s < self._announced_s + 2 * self._apart_s else math.inf
