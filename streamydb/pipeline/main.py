@@ -44,6 +44,7 @@ from streamydb.pipeline.checkpoint import Checkpoint, opened
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.jvm import Jvm, JvmEndedError
 from streamydb.pipeline.lease import CheckpointTakenError
+from streamydb.pipeline.looks import Looks
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.pipeline.outcome import RunParts, after_jvm, wait
 from streamydb.pipeline.preparation import require_same_history, resume
@@ -64,7 +65,7 @@ from streamydb.pipeline.record import (
 )
 from streamydb.pipeline.restarts import FaultHandler, RestartedQuery, executed_before
 from streamydb.pipeline.run import RunningQuery, explain
-from streamydb.pipeline.session import SparkLaunch
+from streamydb.pipeline.session import POLLING_DELAY, SparkLaunch
 from streamydb.pipeline.shutdown import PipelineShutdown
 from streamydb.pipeline.standby.coordinator import Coordinator
 from streamydb.pipeline.standby.core import ElectionMember
@@ -175,9 +176,10 @@ def _execute(
         )
     )
     _go_on(ending)
-    start = partial(_start, parts, state, spark, coordinator, checkpoint)
+    looks = Looks(is_given=POLLING_DELAY in config.spark_conf)
+    start = partial(_start, parts, state, spark, coordinator, checkpoint, looks)
     queries = RestartedQuery(start, coordinator, faults)
-    gear = _gear(parts, state, spark, coordinator, obstacle)
+    gear = _gear(parts, state, spark, coordinator, looks, obstacle)
     if gear is not None:  # it may be the first that answers, so it begins beside the query
         coordinator.start(queries.beats)
     with nullcontext() if gear is None else gear:
@@ -310,6 +312,7 @@ def _start(
     spark: SparkSession,
     coordinator: Coordinator,
     checkpoint: Checkpoint,
+    looks: Looks,
     number: int,
 ) -> RunningQuery:
     """Start the query with all rulings there are; ``number``: 0 for the first one."""
@@ -326,6 +329,8 @@ def _start(
     writer = build_query(spark, config, state.database, spread, state.start, ends, rulings)
     query = _started(writer, config)
     parts.adaptive.follow(query.set_conf, state.database.shards, config.spark_conf)
+    if config.may_have_gears:
+        looks.follow(query)
     return query
 
 
@@ -340,6 +345,7 @@ def _gear(
     state: _DatabaseState,
     spark: SparkSession,
     coordinator: Coordinator,
+    looks: Looks,
     obstacle: str | None,
 ) -> RealTimeGear | None:
     config, database, said = state.config, state.database, parts.status.status
@@ -367,7 +373,7 @@ def _gear(
         coordinator.written,
     )
     return RealTimeGear(
-        start, micro_batch, lambda: coordinator.leads, reports, parts.ending.requested
+        start, micro_batch, lambda: coordinator.leads, reports, parts.ending.requested, looks
     )
 
 

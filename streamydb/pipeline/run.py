@@ -20,6 +20,8 @@ from streamydb.pipeline.repair import REBUILD
 
 log = logging.getLogger("streamydb.pipeline")
 
+_ENGINE: Final = "StreamExecution"
+_DELAY_FIELD: Final = "pollingDelayMs"
 _LOOK_S: Final = 0.002
 _POLL_S: Final = 0.1
 _IN_JOB: Final = "org.apache.spark.scheduler.DAGScheduler.runJob"
@@ -61,6 +63,20 @@ class RunningQuery:
         Raises Py4JError: the JVM does not answer, or this Spark has no such session.
         """
         self._engine.sparkSessionForStream().conf().set(name, value)
+
+    def look_every(self, seconds: float) -> None:
+        """Change how long it waits before it looks for data again, from its next wait on.
+
+        Spark reads its setting (`spark.sql.streaming.pollingDelay`) when a query begins, and never
+        again.
+        Raises Py4JError: the JVM does not answer, or this Spark or this Java does not let it.
+        """
+        kind = self._engine.getClass()
+        while kind.getSimpleName() != _ENGINE:
+            kind = kind.getSuperclass()
+        field = kind.getDeclaredField(_DELAY_FIELD)
+        field.setAccessible(True)
+        field.setLong(self._engine, round(1000 * seconds))
 
     def finish(self, give_up: threading.Event) -> bool:
         """Let the running batch end and the query with it; False if it was given up.

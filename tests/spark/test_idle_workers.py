@@ -1,4 +1,5 @@
-"""Spark ends Python workers and threads without a task when it is told to, and none before.
+"""Spark ends Python workers and threads without a task when it is told to, and none before; and it
+looks for data as often as it is told.
 
 Only another release of Spark can change it, so the test is a long one.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -15,6 +17,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamydb.pipeline.background import spark_heap
+from streamydb.pipeline.looks import OFTEN_S, RARELY_S, Looks
+from streamydb.pipeline.run import RunningQuery
 from streamydb.pipeline.session import session
 from streamydb.testing.database import wait_for
 
@@ -58,3 +62,24 @@ def test_idle_threads_end_when_told(spark: SparkSession) -> None:
     wait_for(lambda: pool_threads(spark) > 0, "threads that remove what was broadcast", 30)
     spark_heap(spark).end_workers()
     wait_for(lambda: pool_threads(spark) == 0, "the end of the idle threads", 20)
+
+
+def test_a_query_looks_for_data_as_often_as_it_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    lines = spark.readStream.text(str(texts)).writeStream.format("noop")
+    query = lines.option("checkpointLocation", str(tmp_path / "state")).start()
+    try:
+        looks, running = Looks(), RunningQuery(query)
+        delay_ms = query._jsq.streamingQuery().pollingDelayMs  # what Spark asks before each wait
+        looks.follow(running)
+        assert delay_ms() == 1000 * OFTEN_S
+        looks.rarely()
+        assert delay_ms() == 1000 * RARELY_S
+        running.look_every(0.005)
+        (texts / "one").write_text("a line\n")
+        wait_for(lambda: query.lastProgress is not None, "a micro-batch", 30)
+        assert query.lastProgress is not None
+        assert query.lastProgress["numInputRows"] == 1
+    finally:
+        query.stop()

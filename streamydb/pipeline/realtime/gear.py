@@ -29,6 +29,7 @@ from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.key_processor.base import Base
 from streamydb.local.shard_files import shard_folder
 from streamydb.pipeline.background import Background
+from streamydb.pipeline.looks import Looks
 from streamydb.pipeline.preparation import require_rest
 from streamydb.pipeline.realtime.core import TAIL_BYTES_MAX
 from streamydb.pipeline.realtime.files import base_behind
@@ -69,6 +70,7 @@ class RealTimeGear(Background):
         leads: whether the micro-batch gear leads.
         reports: is told which gear leads, how far the real-time gear is, and why one has ended.
         ending: set when the pipeline is told to stop; then the micro-batch gear gets the lead.
+        looks: how often the micro-batch gear looks for data.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class RealTimeGear(Background):
         leads: Callable[[], bool],
         reports: GearReports,
         ending: threading.Event,
+        looks: Looks,
     ) -> None:
         super().__init__("streamydb-gears")
         self._start = start
@@ -94,9 +97,8 @@ class RealTimeGear(Background):
         self._ends = TopicEnds(start.client)
         self._topics = SharedTopics(start.client, start.shard.database)
         shard = start.shard
-        self._pace = Pace(
-            shard_folder(Path(start.config.local), shard.database, shard.incarnation, 0)
-        )
+        folder = shard_folder(Path(start.config.local), shard.database, shard.incarnation, 0)
+        self._pace = Pace(folder, looks)
 
     def _run(self) -> None:
         self._tell(MICRO_BATCH, "the real-time gear has not begun")

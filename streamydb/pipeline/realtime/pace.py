@@ -2,9 +2,9 @@
 
 The driver leaves a file in the folder of the shard; while it is there, a micro-batch that has
 executed everything waits before it ends, for eight seconds at most. A task that waits costs
-nothing, and each micro-batch takes a tenth of a second from the gear that leads. When the
-micro-batch gear is to lead the driver removes the file, the micro-batch ends, and the next one
-reads all that has come.
+nothing, and each micro-batch takes a tenth of a second from the gear that leads. Nor does it look
+for data often then. When the micro-batch gear is to lead the driver removes the file, the
+micro-batch ends, and the next one reads all that has come.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from streamydb.pipeline.looks import Looks
 
 __all__ = ["Pace", "keep_pace"]
 
@@ -24,9 +26,13 @@ _LOOK_S: Final = 0.02
 class Pace:
     """The driver's side; what is so already costs nothing."""
 
-    def __init__(self, folder: Path) -> None:
-        """Have no micro-batch wait; ``folder``: of the shard's local files."""
+    def __init__(self, folder: Path, looks: Looks) -> None:
+        """Have no micro-batch wait.
+
+        ``folder``: of the shard's local files. ``looks``: of the micro-batch gear.
+        """
         self._path = folder / _FILE
+        self._looks = looks
         self._slow = True
         self.hurry()
 
@@ -36,12 +42,14 @@ class Pace:
             with suppress(OSError):  # then it does not wait
                 self._path.touch()
             self._slow = True
+            self._looks.rarely()
 
     def hurry(self) -> None:
         """Have no micro-batch wait, the one that does included."""
         if self._slow:
             self._path.unlink(missing_ok=True)
             self._slow = False
+            self._looks.often()
 
 
 def keep_pace(folder: Path) -> None:
