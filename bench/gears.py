@@ -31,7 +31,8 @@ def beside_one_gear(options: BankOptions, turns: int, phases: Phases) -> dict[st
 
     Both are there all the time, each with a broker of its own, and take turns (`bench.pairs`). A
     turn is one backlog after the other (`repetitions`): before the first one the gears shift, as
-    the log was calm, and the caches are the other pipeline's, so that one is told apart.
+    the log was calm, and the caches are the other pipeline's, so that one is told apart. Memory is
+    that of the pipeline after a turn.
 
     Raises:
         BenchError: as `bank`; or a turn has one backlog only.
@@ -42,6 +43,7 @@ def beside_one_gear(options: BankOptions, turns: int, phases: Phases) -> dict[st
     workload, sides = options.workload(name), tuple(GEARS)
     first: dict[bool, list[float]] = {gears: [] for gears in sides}
     later: dict[bool, list[float]] = {gears: [] for gears in sides}
+    memory: dict[bool, list[float]] = {gears: [] for gears in sides}
     with ExitStack() as stack:
         runs = {gears: stack.enter_context(running(replace(options, gears=gears), phases))
                 for gears in sides}  # fmt: skip
@@ -53,6 +55,7 @@ def beside_one_gear(options: BankOptions, turns: int, phases: Phases) -> dict[st
             begun, *others = [rate.per_s for found in rates.values() for rate in found]
             first[gears].append(begun)
             later[gears].append(median(others))
+            memory[gears].append(runs[gears].memory_mb()["pipeline"])
         proofs = {}
         for gears, run in runs.items():
             run.stop()
@@ -65,6 +68,8 @@ def beside_one_gear(options: BankOptions, turns: int, phases: Phases) -> dict[st
                 "txn_per_s": round(median(later[gears]), 1),
                 "first_txn_per_s": round(median(first[gears]), 1),
                 "turns_txn_per_s": [round(rate) for rate in later[gears]],
+                "memory_mb": round(median(memory[gears])),
+                "turns_memory_mb": [round(mb) for mb in memory[gears]],
                 "proof": proofs[gears],
             }
             for gears in sides
@@ -86,9 +91,11 @@ def beside_one_gear(options: BankOptions, turns: int, phases: Phases) -> dict[st
 
 def show(answer: dict[str, Any], console: Console) -> None:
     """Print both, and the ratio."""
-    table = Table("gears", "transactions/s", "first of a turn", box=None, padding=(0, 2, 0, 0))
+    columns = ("gears", "transactions/s", "first of a turn", "memory, MB")
+    table = Table(*columns, box=None, padding=(0, 2, 0, 0))
     for row in answer["rows"]:
-        table.add_row(row["gears"], f"{row['txn_per_s']:,.0f}", f"{row['first_txn_per_s']:,.0f}")
+        rates = f"{row['txn_per_s']:,.0f}", f"{row['first_txn_per_s']:,.0f}"
+        table.add_row(row["gears"], *rates, f"{row['memory_mb']:,}")
     console.print(table)
     console.print(
         f"Both gears give {answer['ratio']:.2f} of the bulk of one{spread(answer, 'turns')}; "

@@ -156,16 +156,19 @@ def shifting_lines(answer: dict[str, Any]) -> list[str]:
 def gears_lines(answer: dict[str, Any]) -> list[str]:
     """Bulk of a pipeline with two gears beside one with one."""
     rows = [
-        [row["gears"], f"{row['txn_per_s']:,.0f}", f"{row['first_txn_per_s']:,.0f}"]
+        [
+            row["gears"], f"{row['txn_per_s']:,.0f}", f"{row['first_txn_per_s']:,.0f}",
+            f"{row['memory_mb']:,}",
+        ]
         for row in answer["rows"]
-    ]
+    ]  # fmt: skip
     told = (
         f"Backlogs of {answer['transactions']:,} transfers, {answer['repetitions']} in a turn, by "
         f"turns, {_where(answer)}. Both gears give {answer['ratio']:.2f} of the bulk of one"
         f"{spread(answer, 'turns')}, and {answer['first_ratio']:.2f} in the first backlog of a "
         "turn, which finds the real-time gear in the lead and the caches full of the other's:"
     )
-    return [told, "", *markdown(["gears", "transfers/s", "first of a turn"], rows)]
+    return [told, "", *markdown(["gears", "transfers/s", "first of a turn", "memory, MB"], rows)]
 
 
 def serving_lines(answer: dict[str, Any]) -> list[str]:

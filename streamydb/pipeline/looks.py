@@ -17,7 +17,7 @@ __all__ = ["OFTEN_S", "RARELY_S", "LookingQuery", "Looks"]
 log = logging.getLogger("streamydb.pipeline")
 
 OFTEN_S: Final = 0.1
-RARELY_S: Final = 1.0  # half of it is added to a hand-over that nobody saw coming, on average
+RARELY_S: Final = 0.75  # half of it is added to a surge of an idle log, on average
 
 
 class LookingQuery(Protocol):

@@ -54,6 +54,10 @@ class Run:
         shares = [0.5, 0.8, 1.0] if self.gears else [1.0, 1.0, 1.0]
         return {name: [Rate(1_000, 1_000 / (share * usual)) for share in shares]}
 
+    def memory_mb(self) -> dict[str, float]:
+        turn = len(self.machine.turns) // 2  # a turn of both has begun or ended
+        return {"pipeline": (1300.4 if self.gears else 1000.4) + turn, "brokers": 9.0}
+
     def stop(self) -> None:
         self.done.append("stopped")
 
@@ -79,6 +83,8 @@ def test_both_take_turns_and_the_first_backlog_of_a_turn_is_told_apart(
     assert both["turns_txn_per_s"] == [90, 45, 22]
     assert (both["txn_per_s"], both["first_txn_per_s"]) == (45.0, 25.0)
     assert (one["txn_per_s"], one["first_txn_per_s"]) == (50.0, 50.0)
+    assert (both["turns_memory_mb"], both["memory_mb"]) == ([1301, 1301, 1303], 1301)
+    assert one["memory_mb"] == 1002
     assert both["proof"] == one["proof"] == {"results": 1, "accounts": 1}
     out = io.StringIO()
     show(answer, Console(file=out, width=200))
@@ -86,7 +92,7 @@ def test_both_take_turns_and_the_first_backlog_of_a_turn_is_told_apart(
     assert said in out.getvalue()
     told, _, *rows = gears_lines(answer)
     assert "0.90 of the bulk of one" in told
-    assert rows[2:] == ["| both | 45 | 25 |", "| micro-batch | 50 | 50 |"]
+    assert rows[2:] == ["| both | 45 | 25 | 1,301 |", "| micro-batch | 50 | 50 | 1,002 |"]
 
 
 @pytest.mark.parametrize(("gears", "repetitions"), [(False, 3), (True, 1)])
