@@ -47,8 +47,6 @@ log = logging.getLogger("streamydb.pipeline")
 _POLL_S = 0.2
 _ASK_S = 0.6  # so often the JVM is asked about the query: that takes more than to look if it lives
 _JVM_END_S = 3.0
-_SHUTDOWNS = ("SparkContext was shut down", "stopped SparkContext", "ThreadPoolExecutor@")
-"""Spark's words when its JVM was told to end; the last: it takes no task any more."""
 
 
 def after_jvm(parts: RunParts, error: Exception) -> int:
@@ -129,8 +127,7 @@ def _failed(running: RunningQuery, parts: RunParts) -> int:
     messages = failure_of(running.query)
     for message in messages:
         log.error("the query failed: %s", message)
-    by_shutdown = any(words in message for message in messages for words in _SHUTDOWNS)
-    ended = parts.jvm.ended(_JVM_END_S) if by_shutdown else None
+    ended = parts.jvm.ended(_JVM_END_S) if running.context_is_stopped() else None
     if ended is not None:
         raise JvmEndedError(ended)
     config = parts.config

@@ -58,6 +58,16 @@ class RunningQuery:
         except (Py4JError, OSError):
             return False
 
+    def context_is_stopped(self) -> bool:
+        """Return True if Spark's context was stopped, or does not answer: its JVM is about to end.
+
+        A query may then fail by any error, whose words say nothing of that.
+        """
+        try:
+            return bool(self._engine.sparkSessionForStream().sparkContext().isStopped())
+        except (Py4JError, OSError):
+            return True
+
     def set_conf(self, name: str, value: str) -> None:
         """Change a setting of the query's own session; micro-batches that begin later have it.
         Raises Py4JError: the JVM does not answer, or this Spark has no such session.
