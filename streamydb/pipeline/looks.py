@@ -1,13 +1,13 @@
 """The micro-batch gear looks for data often or rarely while it has none.
 
 A look takes some milliseconds of processor time. While the real-time gear answers, nobody waits for
-the other one, so it looks rarely; that is most of what an idle database takes of a core. When the
-micro-batch gear is to answer, it looks often.
+the other one, so it looks rarely. When the micro-batch gear is to answer, it looks often.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Final, Protocol
 
 from py4j.protocol import Py4JError
@@ -37,6 +37,7 @@ class Looks:
         self._is_given = is_given
         self._query: LookingQuery | None = None
         self._chosen_s = OFTEN_S
+        self._applying = threading.Lock()
 
     def follow(self, query: LookingQuery) -> None:
         """Choose for a query that has been started."""
@@ -52,17 +53,17 @@ class Looks:
         self._choose(RARELY_S)
 
     def _choose(self, seconds: float) -> None:
-        if seconds != self._chosen_s:
-            self._chosen_s = seconds
-            self._apply()
+        self._chosen_s = seconds
+        self._apply()
 
     def _apply(self) -> None:
-        query = self._query
-        if query is None or self._is_given:
-            return
-        try:
-            query.look_every(self._chosen_s)
-        except (Py4JError, OSError, AttributeError, TypeError) as error:
-            why = (str(error) or type(error).__name__).splitlines()[0]
-            log.warning("Spark looks for data as often as before: %s", why)
-            self._is_given = True
+        """Tell the query the choice; the last one that is told is the newest."""
+        with self._applying:
+            if self._query is None or self._is_given:
+                return
+            try:
+                self._query.look_every(self._chosen_s)
+            except (Py4JError, OSError, AttributeError, TypeError) as error:
+                why = (str(error) or type(error).__name__).splitlines()[0]
+                log.warning("Spark looks for data as often as before: %s", why)
+                self._is_given = True

@@ -29,7 +29,7 @@ _PAUSE_S: Final = 0.002
 _BUSY_RECORDS: Final = 50
 _BUSY_PAUSE_S: Final = 0.008
 """After so many records: looking up costs as much as hundreds of records do, and a resolved record
-comes every 25 ms at most."""
+comes every 10 ms at most."""
 
 _FETCHING: Final[Kind] = {
     **SHARED,
