@@ -4,6 +4,7 @@ query that fails because the JVM ends does not hide that.
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,8 @@ from py4j.protocol import Py4JNetworkError
 
 from streamydb.pipeline import outcome
 from streamydb.pipeline.jvm import JvmEndedError
-from streamydb.pipeline.run import RunningQuery
+from streamydb.pipeline.run import RunningQuery, explain, failure_of
+from tests.support.seeds import seeds
 
 
 def test_the_jvm_is_asked_less_often_than_its_process_is_looked_at(
@@ -44,12 +46,22 @@ def test_the_jvm_is_asked_less_often_than_its_process_is_looked_at(
     assert 10 <= len(asks) <= 11
 
 
-def query(context: Any) -> RunningQuery:
-    """A query that has failed by an error that tells nothing of the JVM."""
+MESSAGES = (
+    "dagScheduler() is null", "SparkContext was shut down", "rejected from ThreadPoolExecutor@1f",
+    "Job aborted due to stage failure", "",
+)  # fmt: skip
+
+
+def query(dice: random.Random, context: Any) -> RunningQuery:
+    """A query that has failed, by errors whose words tell nothing of the JVM."""
     session = SimpleNamespace(sparkContext=lambda: context)
     engine = SimpleNamespace(sparkSessionForStream=lambda: session)
     conf = SimpleNamespace(get=lambda _, default: default)
-    error = SimpleNamespace(getMessage=lambda: "dagScheduler() is null", getCause=lambda: None)
+    error: Any = None
+    for words in dice.choices(MESSAGES, k=dice.randint(1, 3)):
+        error = SimpleNamespace(
+            getMessage=lambda words=words: words, getCause=lambda cause=error: cause
+        )
     java = SimpleNamespace(
         streamingQuery=lambda: engine,
         sparkSession=lambda: SimpleNamespace(conf=lambda: conf),
@@ -63,16 +75,21 @@ def gone() -> bool:
     raise Py4JNetworkError("nobody answers")
 
 
+@pytest.mark.randomized
+@pytest.mark.parametrize("seed", range(seeds(20, 10)))
 @pytest.mark.parametrize("is_stopped", [lambda: True, gone])
-def test_a_query_that_fails_as_the_jvm_ends_tells_of_the_jvm(is_stopped: Any) -> None:
+def test_a_query_that_fails_as_the_jvm_ends_tells_of_the_jvm(is_stopped: Any, seed: int) -> None:
     parts: Any = SimpleNamespace(jvm=SimpleNamespace(ended=lambda _: "Java's heap is used up"))
+    failed = query(random.Random(seed), SimpleNamespace(isStopped=is_stopped))
     with pytest.raises(JvmEndedError, match="heap is used up"):
-        outcome._failed(query(SimpleNamespace(isStopped=is_stopped)), parts)
+        outcome._failed(failed, parts)
 
 
+@pytest.mark.randomized
+@pytest.mark.parametrize("seed", range(seeds(20, 10)))
 @pytest.mark.parametrize("is_stopped", [True, False])
 def test_a_query_that_fails_while_the_jvm_lives_tells_of_itself(
-    tmp_path: Path, *, is_stopped: bool
+    tmp_path: Path, seed: int, *, is_stopped: bool
 ) -> None:
     asked, told = list[float](), dict[str, Any]()
 
@@ -84,8 +101,10 @@ def test_a_query_that_fails_while_the_jvm_lives_tells_of_itself(
         config=SimpleNamespace(checkpoint=tmp_path, local=tmp_path),
         status=SimpleNamespace(update=lambda **status: told.update(status)),
     )
-    failed = query(SimpleNamespace(isStopped=lambda: is_stopped))
+    failed = query(random.Random(seed), SimpleNamespace(isStopped=lambda: is_stopped))
     assert outcome._failed(failed, parts) == 1
     assert told["state"] == "failed"
-    assert "dagScheduler() is null" in told["error"]
+    outermost, *_ = messages = failure_of(failed.query)
+    assert outermost in told["error"]
+    assert told["error"] == explain(messages)
     assert len(asked) == is_stopped, "it waits for nothing while the context runs"
