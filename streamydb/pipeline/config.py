@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from streamydb.limits import PLAN_RECORDS_MAX
+from streamydb.limits import PLAN_RECORDS_MAX, max_offsets
 from streamydb.records.gears import database_obstacle
 from streamydb.settings import Settings
 
@@ -56,6 +56,10 @@ class PipelineConfig:
         """True if nothing that is known before Spark starts keeps the real-time gear off."""
         of = self.settings
         return self.gears and database_obstacle(of.shards, of.partitions, of.grouping) is None
+
+    def records_max(self, shards: int) -> int:
+        """Return how many records of the log a micro-batch reads at most."""
+        return self.settings.max_offsets_per_trigger or max_offsets(shards)
 
     @property
     def location(self) -> str:

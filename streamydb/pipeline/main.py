@@ -44,12 +44,12 @@ from streamydb.pipeline.checkpoint import Checkpoint, opened
 from streamydb.pipeline.config import PipelineConfig
 from streamydb.pipeline.jvm import Jvm, JvmEndedError
 from streamydb.pipeline.lease import CheckpointTakenError
-from streamydb.pipeline.looks import Looks
 from streamydb.pipeline.markers import MarkerLoop
 from streamydb.pipeline.outcome import RunParts, after_jvm, wait
 from streamydb.pipeline.preparation import require_same_history, resume
 from streamydb.pipeline.progress import PipelineMetrics, ProgressListener, StatusWriter
 from streamydb.pipeline.query import build_query
+from streamydb.pipeline.reads import Reads
 from streamydb.pipeline.realtime.gear import RealTimeGear
 from streamydb.pipeline.realtime.life import GearStart, output_topics
 from streamydb.pipeline.realtime.packing import Packing
@@ -176,10 +176,11 @@ def _execute(
         )
     )
     _go_on(ending)
-    looks = Looks(is_given=POLLING_DELAY in config.spark_conf)
-    start = partial(_start, parts, state, spark, coordinator, checkpoint, looks)
+    given = POLLING_DELAY in config.spark_conf
+    reads = Reads(config.records_max(state.database.shards), is_given=given)
+    start = partial(_start, parts, state, spark, coordinator, checkpoint, reads)
     queries = RestartedQuery(start, coordinator, faults)
-    gear = _gear(parts, state, spark, coordinator, looks, obstacle)
+    gear = _gear(parts, state, spark, coordinator, reads, obstacle)
     if gear is not None:  # it may be the first that answers, so it begins beside the query
         coordinator.start(queries.beats)
     with nullcontext() if gear is None else gear:
@@ -312,7 +313,7 @@ def _start(
     spark: SparkSession,
     coordinator: Coordinator,
     checkpoint: Checkpoint,
-    looks: Looks,
+    reads: Reads,
     number: int,
 ) -> RunningQuery:
     """Start the query with all rulings there are; ``number``: 0 for the first one."""
@@ -330,7 +331,7 @@ def _start(
     query = _started(writer, config)
     parts.adaptive.follow(query.set_conf, state.database.shards, config.spark_conf)
     if config.may_have_gears:
-        looks.follow(query)
+        reads.follow(query)
     return query
 
 
@@ -345,7 +346,7 @@ def _gear(
     state: _DatabaseState,
     spark: SparkSession,
     coordinator: Coordinator,
-    looks: Looks,
+    reads: Reads,
     obstacle: str | None,
 ) -> RealTimeGear | None:
     config, database, said = state.config, state.database, parts.status.status
@@ -373,7 +374,7 @@ def _gear(
         coordinator.written,
     )
     return RealTimeGear(
-        start, micro_batch, lambda: coordinator.leads, reports, parts.ending.requested, looks
+        start, micro_batch, lambda: coordinator.leads, reports, parts.ending.requested, reads
     )
 
 

@@ -29,7 +29,6 @@ from streamydb.backup.start import Beginning, Starter
 from streamydb.frames.plans import Life, PlanShape
 from streamydb.frames.shards import ShardConfig
 from streamydb.kafka.names import TopicNames
-from streamydb.limits import max_offsets
 from streamydb.local.module_folder import FolderModules
 from streamydb.pipeline import hosts
 from streamydb.pipeline.adaptive import SHUFFLE_PARTITIONS
@@ -171,8 +170,7 @@ def _input(
     than there are shards, as it is only passed on.
     """
     names, shards = TopicNames(database.database), database.shards
-    records_max = config.settings.max_offsets_per_trigger or max_offsets(shards)
-    limits = {"maxOffsetsPerTrigger": str(records_max)}
+    limits = {"maxOffsetsPerTrigger": str(config.records_max(shards))}
     if shards > 1:
         # Several tasks then read a partition; the sorter puts their pieces in order of offset.
         limits["maxRecordsPerPartition"] = str(_PIECE_RECORDS)

@@ -6,7 +6,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ log = logging.getLogger("streamydb.pipeline")
 
 _ENGINE: Final = "StreamExecution"
 _DELAY_FIELD: Final = "pollingDelayMs"
+_SET_LIMITS: Final = "uniqueSources_$eq"
 _LOOK_S: Final = 0.002
 _POLL_S: Final = 0.1
 _IN_JOB: Final = "org.apache.spark.scheduler.DAGScheduler.runJob"
@@ -88,6 +89,24 @@ class RunningQuery:
         field.setAccessible(True)
         field.setLong(self._engine, round(1000 * seconds))
 
+    def read_at_most(self, records: int) -> None:
+        """Change how many records each source with such a limit gives to a micro-batch.
+
+        Spark takes the limits from the sources' options when it has planned a query, and never
+        again. A query that has only begun has no plan yet, and stays as it is.
+        Raises Py4JError: the JVM does not answer. AttributeError, TypeError: this Spark has no such
+        limits.
+        """
+        jvm: Any = SparkContext._jvm  # noqa: SLF001 - PySpark shows it nowhere else
+        limit = jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.maxRows(records)
+        limits = self._engine.uniqueSources()
+        limited = [source for source in _each(limits.keysIterator())
+                   if limits.apply(source).getClass() == limit.getClass()]  # fmt: skip
+        for source in limited:
+            limits = limits.updated(source, limit)
+        if limited:  # or Spark may just be writing the first ones, which nobody may overwrite
+            getattr(self._engine, _SET_LIMITS)(limits)
+
     def finish(self, give_up: threading.Event) -> bool:
         """Let the running batch end and the query with it; False if it was given up.
 
@@ -135,6 +154,12 @@ class RunningQuery:
 
         begun = newest(self._engine.offsetLog())
         return begun == newest(self._engine.commitLog())
+
+
+def _each(iterator: Any) -> Iterator[Any]:
+    """Give what an iterator of Scala's gives."""
+    while iterator.hasNext():
+        yield iterator.next()
 
 
 def mark_between_batches(

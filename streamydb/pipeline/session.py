@@ -45,7 +45,7 @@ once. Without it an output of the real-time gear takes hundreds of milliseconds.
 POLLING_DELAY: Final = "spark.sql.streaming.pollingDelay"
 _FOLLOWING_DELAY: Final = "500ms"
 """How long the micro-batch gear waits before it looks for data again, beside the real-time gear,
-where `pipeline.looks` cannot choose it.
+where `pipeline.reads` cannot choose it.
 """
 
 GEAR_SLOTS: Final = 1  # so many tasks the real-time gear has, which run all the time

@@ -1,5 +1,5 @@
 """Spark ends Python workers and threads without a task when it is told to, and none before; and it
-looks for data as often as it is told.
+looks for data as often, and reads as much, as it is told.
 
 Only another release of Spark can change it, so the test is a long one.
 """
@@ -14,10 +14,13 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from streamydb.pipeline.background import spark_heap
-from streamydb.pipeline.looks import OFTEN_S, RARELY_S, Looks
+from streamydb.pipeline.reads import OFTEN_S, RARELY_S, Reads
 from streamydb.pipeline.run import RunningQuery
 from streamydb.pipeline.session import session
 from streamydb.testing.database import wait_for
@@ -70,11 +73,11 @@ def test_a_query_looks_for_data_as_often_as_it_is_told(spark: SparkSession, tmp_
     lines = spark.readStream.text(str(texts)).writeStream.format("noop")
     query = lines.option("checkpointLocation", str(tmp_path / "state")).start()
     try:
-        looks, running = Looks(), RunningQuery(query)
+        reads, running = Reads(100), RunningQuery(query)
         delay_ms = query._jsq.streamingQuery().pollingDelayMs  # what Spark asks before each wait
-        looks.follow(running)
+        reads.follow(running)
         assert delay_ms() == 1000 * OFTEN_S
-        looks.rarely()
+        reads.rarely()
         assert delay_ms() == 1000 * RARELY_S
         running.look_every(0.005)
         (texts / "one").write_text("a line\n")
@@ -83,3 +86,36 @@ def test_a_query_looks_for_data_as_often_as_it_is_told(spark: SparkSession, tmp_
         assert query.lastProgress["numInputRows"] == 1
     finally:
         query.stop()
+
+
+def test_a_query_reads_as_much_as_it_is_told(
+    spark: SparkSession, bootstrap: str, database: str, tmp_path: Path
+) -> None:
+    records, client = 400, {"bootstrap.servers": bootstrap}
+    admin = AdminClient(client)
+    admin.create_topics([NewTopic(database, 1)])[database].result(30)
+    producer = Producer(client)
+    for number in range(records):
+        producer.produce(database, b"%d" % number)
+    assert producer.flush(30) == 0
+    source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
+    source = source.option("subscribe", database).option("startingOffsets", "earliest")
+    rows = source.option("maxOffsetsPerTrigger", 1).load()
+    state = str(tmp_path / "state")
+    query = rows.writeStream.format("noop").option("checkpointLocation", state).start()
+    try:
+        running = RunningQuery(query)
+        running.read_at_most(70)  # Spark may not know its sources yet
+        wait_for(lambda: query.lastProgress is not None, "a micro-batch", 30)
+        running.read_at_most(70)
+        wait_for(lambda: read_in_all(query) == records, "all records", 30)
+        sizes = [progress.numInputRows for progress in query.recentProgress]
+        assert sizes.count(70) >= 3, sizes
+        assert max(sizes) == 70, sizes
+    finally:
+        query.stop()
+
+
+def read_in_all(query: StreamingQuery) -> int:
+    """How many rows the query has read."""
+    return sum(progress.numInputRows for progress in query.recentProgress)

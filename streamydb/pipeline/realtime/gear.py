@@ -29,8 +29,8 @@ from streamydb.kafka.shared_topics import SharedTopics
 from streamydb.key_processor.base import Base
 from streamydb.local.shard_files import shard_folder
 from streamydb.pipeline.background import Background
-from streamydb.pipeline.looks import Looks
 from streamydb.pipeline.preparation import require_rest
+from streamydb.pipeline.reads import Reads
 from streamydb.pipeline.realtime.core import TAIL_BYTES_MAX
 from streamydb.pipeline.realtime.files import base_behind
 from streamydb.pipeline.realtime.lead import FAULT, GearLead, GearRoles
@@ -70,7 +70,7 @@ class RealTimeGear(Background):
         leads: whether the micro-batch gear leads.
         reports: is told which gear leads, how far the real-time gear is, and why one has ended.
         ending: set when the pipeline is told to stop; then the micro-batch gear gets the lead.
-        looks: how often the micro-batch gear looks for data.
+        reads: of the micro-batch gear.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class RealTimeGear(Background):
         leads: Callable[[], bool],
         reports: GearReports,
         ending: threading.Event,
-        looks: Looks,
+        reads: Reads,
     ) -> None:
         super().__init__("streamydb-gears")
         self._start = start
@@ -98,7 +98,7 @@ class RealTimeGear(Background):
         self._topics = SharedTopics(start.client, start.shard.database)
         shard = start.shard
         folder = shard_folder(Path(start.config.local), shard.database, shard.incarnation, 0)
-        self._pace = Pace(folder, looks)
+        self._pace, self._reads = Pace(folder, reads), reads
 
     def _run(self) -> None:
         self._tell(MICRO_BATCH, "the real-time gear has not begun")
@@ -214,7 +214,7 @@ class RealTimeGear(Background):
             log.warning("the real-time gear could not go on: %s", why)
             failed = self._end(FAULT, why)
         finally:
-            self._pace.hurry()
+            self._wake()
             if self._ending.is_set() and self._life is not None and self._life.leads:
                 self._life.drain(_DRAIN_S)
             self._give_back()
@@ -242,11 +242,12 @@ class RealTimeGear(Background):
         if decision.led:
             log.info("the real-time gear leads")
             self._tell(REAL_TIME, decision.why, life.worker)
+            self._reads.few()
         if decision.leave:
             log.info("%s; the other one is to lead", decision.why)
             self._pace.hurry()
         if decision.counts is not None:
-            self._pace.hurry()  # the other gear may have taken the lead unasked
+            self._wake()  # the other gear may have taken the lead unasked
             self._count(decision.counts)
             self._tell(MICRO_BATCH, decision.why)
         self._ask(decision.ask)
@@ -293,6 +294,11 @@ class RealTimeGear(Background):
             self._pace.hurry()
         else:
             self._pace.slow_down()
+
+    def _wake(self) -> None:
+        """Have the micro-batch gear answer as fast as it can."""
+        self._pace.hurry()
+        self._reads.many()
 
     def _ask(self, gear: str | None) -> None:
         """Ask a gear of this pipeline to take the lead; it does when it is ready."""

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from streamydb.pipeline.looks import Looks
+from streamydb.pipeline.reads import Reads
 
 __all__ = ["Pace", "keep_pace"]
 
@@ -26,13 +26,13 @@ _LOOK_S: Final = 0.02
 class Pace:
     """The driver's side; what is so already costs nothing."""
 
-    def __init__(self, folder: Path, looks: Looks) -> None:
+    def __init__(self, folder: Path, reads: Reads) -> None:
         """Have no micro-batch wait.
 
-        ``folder``: of the shard's local files. ``looks``: of the micro-batch gear.
+        ``folder``: of the shard's local files. ``reads``: of the micro-batch gear.
         """
         self._path = folder / _FILE
-        self._looks = looks
+        self._reads = reads
         self._slow = True
         self.hurry()
 
@@ -42,14 +42,14 @@ class Pace:
             with suppress(OSError):  # then it does not wait
                 self._path.touch()
             self._slow = True
-            self._looks.rarely()
+            self._reads.rarely()
 
     def hurry(self) -> None:
         """Have no micro-batch wait, the one that does included."""
         if self._slow:
             self._path.unlink(missing_ok=True)
             self._slow = False
-            self._looks.often()
+            self._reads.often()
 
 
 def keep_pace(folder: Path) -> None:

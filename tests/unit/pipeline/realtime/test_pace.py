@@ -1,5 +1,5 @@
 """The pace of the follower: a file that is there exactly while the driver wants it slow, and looks
-for data that are rare exactly then, whatever query there is.
+for data that are rare exactly then, whatever query there is. And how much it reads at once.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from types import SimpleNamespace
 import pytest
 from py4j.protocol import Py4JError
 
-from streamydb.pipeline.looks import OFTEN_S, RARELY_S, Looks
+from streamydb.pipeline.reads import FEW_RECORDS, OFTEN_S, RARELY_S, Reads
 from streamydb.pipeline.realtime import pace
 from streamydb.pipeline.realtime.pace import Pace, keep_pace
 from tests.support.seeds import seeds
 
 
 class Query:
-    """A query that looks as often as it is told; ``fails``: Spark does not let it."""
+    """A query that reads as it is told; ``fails``: Spark does not let it."""
 
     def __init__(self, *, fails: bool = False) -> None:
-        self.seconds = 0.5
+        self.seconds, self.records = 0.5, -1
         self.told = 0
         self._fails = fails
 
@@ -30,6 +30,12 @@ class Query:
         if self._fails:
             raise Py4JError("there is no such field")
         self.seconds = seconds
+
+    def read_at_most(self, records: int) -> None:
+        self.told += 1
+        if self._fails:
+            raise Py4JError("there are no such limits")
+        self.records = records
 
 
 @pytest.mark.randomized
@@ -48,13 +54,13 @@ def test_micro_batches_wait_exactly_while_the_driver_wants_it(
     # Not `time.sleep` itself: other threads of the process sleep, too.
     monkeypatch.setattr(pace, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: clock[0]))
     (tmp_path / "paced").touch()  # a driver was killed
-    query, looks, slow = Query(), Looks(), False
-    driver = Pace(tmp_path, looks)
-    looks.follow(query)
+    query, reads, slow = Query(), Reads(100), False
+    driver = Pace(tmp_path, reads)
+    reads.follow(query)
     for _ in range(30):
         if dice.random() < 0.2:  # the query was started again
             query = Query()
-            looks.follow(query)
+            reads.follow(query)
         if dice.random() < 0.7:
             slow = dice.random() < 0.5
             (driver.slow_down if slow else driver.hurry)()
@@ -63,17 +69,43 @@ def test_micro_batches_wait_exactly_while_the_driver_wants_it(
         assert bool(waits) is slow
         assert sum(waits) < 1.1
         assert query.seconds == (RARELY_S if slow else OFTEN_S)
+        assert query.records == 100, "the pace has nothing to do with it"
 
 
 @pytest.mark.randomized
 @pytest.mark.parametrize("seed", range(seeds(10, 5)))
 @pytest.mark.parametrize("case", ["given", "refused"])
-def test_looks_stay_as_they_are_where_nobody_may_change_them(case: str, seed: int) -> None:
-    dice, looks = random.Random(seed), Looks(is_given=case == "given")
+def test_reads_stay_as_they_are_where_nobody_may_change_them(case: str, seed: int) -> None:
+    dice, reads = random.Random(seed), Reads(100, is_given=case == "given")
     queries = [Query(fails=case == "refused") for _ in range(3)]
     for _ in range(20):
-        dice.choice([looks.often, looks.rarely, lambda: looks.follow(dice.choice(queries))])()
-    looks.follow(queries[0])
-    looks.rarely()
+        dice.choice([reads.often, reads.rarely, lambda: reads.follow(dice.choice(queries))])()
+    reads.follow(queries[0])
+    reads.rarely()
     assert {query.seconds for query in queries} == {0.5}
-    assert sum(query.told for query in queries) == (case == "refused"), "Spark was asked again"
+    assert {query.records for query in queries} <= {-1, 100}
+    if case == "refused":
+        assert {query.records for query in queries} == {-1}
+        assert sum(query.told for query in queries) == 2, "Spark was asked again"
+
+
+@pytest.mark.randomized
+@pytest.mark.parametrize("seed", range(seeds(20, 8)))
+def test_the_newest_choice_holds_for_every_query_that_follows(seed: int) -> None:
+    dice = random.Random(seed)
+    records_max = dice.choice([20_000, FEW_RECORDS, 200_000])
+    reads, query, few, rare = Reads(records_max), Query(), False, False
+    reads.follow(query)
+    for _ in range(20):
+        step = dice.randrange(3)
+        if step == 0:
+            few = dice.random() < 0.5
+            (reads.few if few else reads.many)()
+        elif step == 1:
+            rare = dice.random() < 0.5
+            (reads.rarely if rare else reads.often)()
+        else:
+            query = Query()
+            reads.follow(query)
+        assert query.records == (min(FEW_RECORDS, records_max) if few else records_max)
+        assert query.seconds == (RARELY_S if rare else OFTEN_S)

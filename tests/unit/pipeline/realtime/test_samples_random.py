@@ -12,7 +12,7 @@ import pytest
 from streamydb.kafka.errors import KafkaUnavailableError
 from streamydb.kafka.names import TopicNames
 from streamydb.kafka.receiving import TopicEnds
-from streamydb.pipeline.looks import Looks
+from streamydb.pipeline.reads import Reads
 from streamydb.pipeline.realtime import gear as gears
 from streamydb.pipeline.realtime.gear import RealTimeGear
 from streamydb.pipeline.realtime.shifting import LogSample
@@ -41,7 +41,7 @@ def test_a_sample_is_the_end_of_the_log_as_it_is_and_none_comes_too_soon(
     )
     nobody: Any = SimpleNamespace(show=None, note=None, count=None)
     unused: Any = None
-    gear = RealTimeGear(start, unused, unused, nobody, unused, Looks())
+    gear = RealTimeGear(start, unused, unused, nobody, unused, Reads(100))
     look, is_away = TopicEnds.look, [False]
 
     def ask(ends: TopicEnds, *asked: Any) -> dict[int, int]:
