@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import logging
+import signal
 import sys
 from pathlib import Path
 
@@ -162,6 +163,9 @@ def main(arguments: list[str] | None = None, *, submitted: bool = False) -> int:
         from streamydb.pipeline.main import run  # takes half a second, in which Spark starts
 
         return run(config, launch)
+    except KeyboardInterrupt:  # a run handles signals itself, but that one has not begun
+        sys.stderr.write("streamydb pipeline: stopped before it began\n")
+        return 128 + signal.SIGINT
     except (StreamyError, ValueError, OSError) as error:
         said = said_of(error) if isinstance(error, OSError) else str(error)
         if said is None:

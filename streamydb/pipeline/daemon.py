@@ -15,7 +15,6 @@ is left to the workers, who load for themselves what they lack, and tell of it.
 
 from __future__ import annotations
 
-import atexit
 import gc
 import json
 import os
@@ -25,7 +24,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import traceback
 from contextlib import suppress
@@ -33,6 +31,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
+from streamydb.local.file_lock import scratch_folder
 from streamydb.local.own_process import aside, compiles, renew, take_file_handles
 from streamydb.local.title import take_title
 
@@ -71,8 +70,7 @@ class EarlyDaemon:
         If this process has loaded everything, it is a fork of it; no thread may run yet then.
         Raises OSError: no process, or no socket in the folder for temporary files.
         """
-        folder = Path(tempfile.mkdtemp(prefix="streamydb-daemon-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        folder = scratch_folder()
         address = folder / "socket"
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(address))

@@ -10,7 +10,6 @@ import shutil
 import signal
 import struct
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from streamydb.errors import StreamyError
+from streamydb.local.file_lock import scratch_folder
 
 _OUT_OF_MEMORY: Final = 52  # exit code of Spark when Java's heap is used up
 _SIGNALLED: Final = 128
@@ -54,8 +54,7 @@ class EarlyJvm:
     def __init__(self, home: Path, settings: Mapping[str, str]) -> None:
         """Start it; it ends with this process. Raises OSError: there is no process."""
         self.settings = settings
-        self._folder = Path(tempfile.mkdtemp(prefix="streamydb-jvm-"))
-        atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
+        self._folder = scratch_folder()
         self._address = self._folder / "address"
         options = [text for name in settings for text in ("--conf", f"{name}={settings[name]}")]
         last = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
@@ -67,6 +66,8 @@ class EarlyJvm:
             },
             preexec_fn=_leave_signals_to_us,  # noqa: PLW1509 - no thread runs yet
         )  # fmt: skip
+        self._is_taken = False
+        atexit.register(self._end)
 
     @contextmanager
     def ready(self) -> Iterator[None]:
@@ -87,10 +88,18 @@ class EarlyJvm:
             yield
             gateway: Any = SparkContext._gateway  # noqa: SLF001 - where PySpark keeps the process
             gateway.proc = self.process
+            self._is_taken = True
         finally:
             os.environ.pop(_PORT, None)
             os.environ.pop(_SECRET, None)
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _end(self) -> None:
+        """End a JVM that nobody has taken. One that boots while its folder goes would never end: it
+        cannot write its address then, and does not look any more whether we live.
+        """
+        if not self._is_taken:
+            self.process.kill()
 
 
 def _leave_signals_to_us() -> None:

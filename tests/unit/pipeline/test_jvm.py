@@ -17,6 +17,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 
 from streamydb.pipeline.jvm import EarlyJvm, Jvm, _is_no_broken_connection
+from streamydb.testing.database import wait_for
 
 
 class Known(Jvm):
@@ -144,6 +145,33 @@ def test_a_jvm_that_ends_before_it_is_ready_is_told_as_pyspark_tells_it(tmp_path
     assert not any(name in os.environ for name in GATEWAY)
     assert jvm.process.returncode == 1
     assert jvm.process.pid not in {child.pid for child in psutil.Process().children()}
+
+
+ENDING = """
+import os, sys
+from pathlib import Path
+from streamydb.pipeline.jvm import EarlyJvm
+jvm = EarlyJvm(Path(sys.argv[1]), {})
+print(jvm.process.pid, len(os.listdir(os.environ["TMPDIR"])))
+raise KeyboardInterrupt if sys.argv[2] == "raises" else SystemExit(0)
+"""
+
+
+@pytest.mark.parametrize("how", ["raises", "exits"])
+def test_a_jvm_that_still_boots_ends_with_its_process_and_leaves_no_folder(
+    how: str, tmp_path: Path
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    boots = home(tmp_path, "#!/bin/sh\nexec sleep 1000\n")  # it never reads its input
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDING, boots, how], capture_output=True, text=True, check=False,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )  # fmt: skip
+    pid, folders = map(int, ended.stdout.split())
+    assert folders == 1
+    wait_for(lambda: not psutil.pid_exists(pid), "the end of the JVM", 30)
+    assert not [*temporary.iterdir()]
 
 
 def test_a_home_without_spark_is_told() -> None:
