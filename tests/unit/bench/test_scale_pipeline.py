@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from pathlib import Path
+import subprocess
+import sys
 
 import psutil
 import pytest
@@ -13,28 +12,41 @@ from bench.pairs import by_turns, ratios_of, spread
 from bench.scale_pipeline import AROUND, around_us, spent_s
 
 BURNT_S = 0.2
+BURNING = f"""
+import sys, threading, time
+
+def burn():
+    with open(f"/proc/self/task/{{threading.get_native_id()}}/comm", "w") as comm:
+        comm.write(sys.argv[1])
+    until = time.thread_time() + {BURNT_S}
+    while time.thread_time() < until:
+        pass
+    print("burnt", flush=True)
+    sys.stdin.readline()
+
+print("begun", flush=True)
+sys.stdin.readline()
+threading.Thread(target=burn).start()
+"""
 
 
 def spent_while_burning(name: str) -> float:
-    """What is said to be spent while a thread, which Linux knows by a name, takes its time."""
-    burnt, done = threading.Event(), threading.Event()
+    """What is said to be spent while a thread, which Linux knows by a name, takes its time.
 
-    def burn() -> None:
-        comm = Path(f"/proc/self/task/{threading.get_native_id()}/comm")
-        comm.write_text(name, encoding="utf-8")
-        until = time.thread_time() + BURNT_S
-        while time.thread_time() < until:
-            pass
-        burnt.set()
-        done.wait()
-
-    before = spent_s(psutil.Process())
-    thread = threading.Thread(target=burn)
-    thread.start()
-    burnt.wait()
-    after = spent_s(psutil.Process())
-    done.set()
-    thread.join()
+    It is the only one at work in its process: in a test's own, Python may just collect its garbage.
+    """
+    command = [sys.executable, "-S", "-c", BURNING, name]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        before = spent_s(psutil.Process(process.pid))
+        process.stdin.write("\n")
+        assert process.stdout.readline() == "burnt\n"
+        after = spent_s(psutil.Process(process.pid))
+        process.stdin.write("\n")
     return after - before
 
 
