@@ -46,7 +46,8 @@ def _read_at_most(query: ReadingQuery, records: int) -> None:
 class _Told(Generic[Choice]):
     """A choice for a query and for those that are started after it; used by several threads.
 
-    A choice that Spark does not take over costs processor time or a moment, and nothing else.
+    A choice that Spark does not take over costs processor time or a moment, and nothing else. One
+    that has refused the first is not asked again; one that took it over gets the next one, too.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class _Told(Generic[Choice]):
     ) -> None:
         self._tell = tell
         self._is_given = is_given
+        self._was_taken = False
         self._query: ReadingQuery | None = None
         self._chosen = chosen
         self._applying = threading.Lock()
@@ -77,10 +79,11 @@ class _Told(Generic[Choice]):
                 return
             try:
                 self._tell(self._query, self._chosen)
+                self._was_taken = True
             except (Py4JError, OSError, AttributeError, TypeError) as error:
                 why = (str(error) or type(error).__name__).splitlines()[0]
                 log.warning("Spark reads as often and as much as before: %s", why)
-                self._is_given = True
+                self._is_given = not self._was_taken
 
 
 class Reads:

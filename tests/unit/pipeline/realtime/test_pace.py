@@ -23,17 +23,17 @@ class Query:
     def __init__(self, *, fails: bool = False) -> None:
         self.seconds, self.records = 0.5, -1
         self.told = 0
-        self._fails = fails
+        self.fails = fails
 
     def look_every(self, seconds: float) -> None:
         self.told += 1
-        if self._fails:
+        if self.fails:
             raise Py4JError("there is no such field")
         self.seconds = seconds
 
     def read_at_most(self, records: int) -> None:
         self.told += 1
-        if self._fails:
+        if self.fails:
             raise Py4JError("there are no such limits")
         self.records = records
 
@@ -87,6 +87,21 @@ def test_reads_stay_as_they_are_where_nobody_may_change_them(case: str, seed: in
     if case == "refused":
         assert {query.records for query in queries} == {-1}
         assert sum(query.told for query in queries) == 2, "Spark was asked again"
+
+
+@pytest.mark.randomized
+@pytest.mark.parametrize("seed", range(seeds(10, 5)))
+def test_a_query_that_could_not_be_told_once_gets_the_next_choice(seed: int) -> None:
+    dice, reads, query = random.Random(seed), Reads(FEW_RECORDS + 1), Query()
+    reads.follow(query)
+    reads.few()
+    for _ in range(dice.randrange(1, 4)):
+        query.fails = True  # its JVM does not answer for a moment
+        dice.choice([reads.many, reads.often, reads.rarely])()
+    query.fails = False
+    reads.many()
+    reads.rarely()
+    assert (query.records, query.seconds) == (FEW_RECORDS + 1, RARELY_S)
 
 
 @pytest.mark.randomized
