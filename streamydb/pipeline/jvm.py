@@ -66,8 +66,9 @@ class EarlyJvm:
             },
             preexec_fn=_leave_signals_to_us,  # noqa: PLW1509 - no thread runs yet
         )  # fmt: skip
-        self._is_taken = False
-        atexit.register(self._end)
+        # Once its folder is gone, a JVM that still boots would live for ever: it cannot write its
+        # address then, and never comes to look whether we live.
+        atexit.register(self.process.kill)
 
     @contextmanager
     def ready(self) -> Iterator[None]:
@@ -88,18 +89,11 @@ class EarlyJvm:
             yield
             gateway: Any = SparkContext._gateway  # noqa: SLF001 - where PySpark keeps the process
             gateway.proc = self.process
-            self._is_taken = True
+            atexit.unregister(self.process.kill)
         finally:
             os.environ.pop(_PORT, None)
             os.environ.pop(_SECRET, None)
             shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _end(self) -> None:
-        """End a JVM that nobody has taken. One that boots while its folder goes would never end: it
-        cannot write its address then, and does not look any more whether we live.
-        """
-        if not self._is_taken:
-            self.process.kill()
 
 
 def _leave_signals_to_us() -> None:
