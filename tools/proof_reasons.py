@@ -72,7 +72,6 @@ REASONS: Final[dict[str, str]] = {
     "streamydb.pipeline.session": _STARTS,
     "streamydb.pipeline.main": _REAL,
     "streamydb.pipeline.query": _REAL,
-    "streamydb.pipeline.realtime.gear": _REAL,
     "streamydb.pipeline.realtime.packing": "makes rows in Spark's JVM; `realtime.rows` reads them",
     "streamydb.pipeline.realtime.query": _REAL,
     "streamydb.pipeline.realtime.readback": "reads Kafka; `confirmations` judges what it sees",

@@ -133,3 +133,14 @@ def test_a_folder_that_cannot_be_made_is_told_in_a_line(
     given = ["--bootstrap", "127.0.0.1:1", "--local", str(tmp_path), "--checkpoint"]
     assert main([*given, str(checkpoint)]) == 2
     assert capsys.readouterr().err == f"streamydb pipeline: {checkpoint}: Not a directory\n"
+
+
+def test_a_command_that_is_stopped_before_it_runs_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "launched", interrupted)
+    assert main(["--checkpoint", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == "streamydb pipeline: stopped before it began\n"
