@@ -140,7 +140,12 @@ class Run:
         return {"leads": found.gear, "leads_s": round(time.time() - found.since_ms / 1000, 1)}
 
     def latency(
-        self, workload: w.Workload, rate: float, warm_up_s: float, seconds: float
+        self,
+        workload: w.Workload,
+        rate: float,
+        warm_up_s: float,
+        seconds: float,
+        rise_s: float = 0.0,
     ) -> dict[str, Any] | None:
         """Measure latency at a rate; None if no time is given to it."""
         if seconds <= 0:
@@ -149,17 +154,25 @@ class Run:
         title = f"Latency at {rate:,.0f}/s" + (
             f", the client lingers {linger} ms" if linger else ""
         )
-        found = summary(self.latencies(workload, rate, warm_up_s, seconds, title))
+        found = summary(self.latencies(workload, rate, warm_up_s, seconds, title, rise_s))
         return {"rate": rate, "linger_ms": linger, **found}
 
     def latencies(
-        self, workload: w.Workload, rate: float, warm_up_s: float, seconds: float, title: str
+        self,
+        workload: w.Workload,
+        rate: float,
+        warm_up_s: float,
+        seconds: float,
+        title: str,
+        rise_s: float = 0.0,
     ) -> Floats:
-        """Offer a load at a rate; the latencies in seconds of what was due after the warm-up."""
+        """Offer a load at a rate, to which it may rise during the warm-up; the latencies in seconds
+        of what was due after it.
+        """
         with self.phases.phase(title) as phase:
             found, count = open_loop(
                 self.engine, workload, first=self.appender.appended, rate=rate,
-                warm_up_s=warm_up_s, seconds=seconds, note=phase.note,
+                warm_up_s=warm_up_s, seconds=seconds, note=phase.note, rise_s=rise_s,
             )  # fmt: skip
             self.appender.appended += count
             self.appender.follow_ups += count * w.follow_ups_each(workload)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from bench.appending import Appender, linger_ms
 from bench.engine import Engine
+from bench.load_profile import Floats, LoadProfile
 from bench.waiting import Ends, wait_until
 from bench.workload import Workload
 from streamydb.frames.addresses import SPARE_BYTES
@@ -28,8 +28,6 @@ from streamydb.kafka.librdkafka import compile_kernels
 from streamydb.read_model.recognise import behind
 
 __all__ = ["Arrivals", "Floats", "open_loop", "summary"]
-
-Floats = npt.NDArray[np.float64]
 
 _EDGES_MS: Final = (
     10, 20, 50, 100, 150, 200, 250, 300, 350, 400, 450, 500, 600, 700, 800, 1000, 1500, 2000, 5000,
@@ -121,10 +119,12 @@ def open_loop(
     warm_up_s: float,
     seconds: float,
     note: Callable[[str], object],
+    rise_s: float = 0.0,
 ) -> tuple[Floats, int]:
     """Offer `rate` transactions a second, numbered from `first`.
 
-    From 2,000/s on, the client lingers (`bench.appending.linger_ms`).
+    For `rise_s`, a part of the warm-up, the rate grows evenly from nothing. From 2,000/s on, the
+    client lingers (`bench.appending.linger_ms`).
 
     Returns:
         The latencies in seconds of those due after the warm-up, and how many were sent in all.
@@ -132,7 +132,8 @@ def open_loop(
     Raises:
         BenchError: the pipeline failed, or results did not come.
     """
-    warm, count = int(rate * warm_up_s), int(rate * (warm_up_s + seconds))
+    due_s = LoadProfile.rising(rate, rise_s, warm_up_s + seconds).due_s()
+    warm, count = int(np.searchsorted(due_s, warm_up_s)), len(due_s)
     lingers_ms = linger_ms(rate)
     least_s = _TICK_S_MIN if lingers_ms else 0.0
     appender = Appender(engine.connection, engine.names.transactions, linger_ms=lingers_ms)
@@ -141,7 +142,7 @@ def open_loop(
         begun = time.monotonic() + 0.1
         sent, noted_s = 0, 0.0
         while sent < count:
-            due = min(count, int((time.monotonic() - begun) * rate) + 1)
+            due = int(np.searchsorted(due_s, time.monotonic() - begun, "right"))
             if due > sent:
                 appender.send(payloads[sent:due])
                 sent = due
@@ -149,13 +150,13 @@ def open_loop(
                 noted_s = time.monotonic()
                 note(f"{sent:,} of {count:,} sent, {count - arrivals.missing:,} answered")
             appender.poll()
-            next_s = begun + sent / rate - time.monotonic()
+            next_s = begun + due_s[min(sent, count - 1)] - time.monotonic()
             time.sleep(min(_TICK_S_MAX, max(least_s, next_s)))
         appender.flush()
         wait_until(
             lambda: arrivals.missing == 0, "all results were there", _LATE_S_MAX, check=engine.check
         )
-    latencies = arrivals.at - (begun + np.arange(count) / rate)
+    latencies: Floats = arrivals.at - (begun + due_s)
     return latencies[warm:], count
 
 

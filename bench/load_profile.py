@@ -9,7 +9,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FORMS", "LoadProfile"]
+__all__ = ["FORMS", "Floats", "LoadProfile"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -53,6 +53,12 @@ class LoadProfile:
                 points += [(begun_s, level), (begun_s + lasts_s, level)]
         at_s, rates = zip(*points, strict=True)
         return cls(np.array(at_s), np.array(rates))
+
+    @classmethod
+    def rising(cls, rate: float, rise_s: float, seconds: float) -> Self:
+        """Return a profile that grows evenly for ``rise_s`` and then stays; ``seconds`` in all."""
+        rates = np.array([0.0 if rise_s else rate, rate, rate])
+        return cls(np.array([0.0, rise_s, seconds]), rates)
 
     @property
     def seconds(self) -> float:

@@ -172,6 +172,9 @@ def latency(
     shards: Shards = 1,
     rate: Rate = 500.0,
     warm_up: WarmUpSeconds = 120.0,
+    rise: Annotated[
+        float, typer.Option("--rise", min=0, help="Seconds of the warm-up in which the rate grows.")
+    ] = 0.0,
     seconds: CountedSeconds = 60.0,
     accounts: Accounts = 100_000,
     distribution: Distribution = "uniform",
@@ -204,6 +207,8 @@ def latency(
     gears = has_gears(gear, shards)
     if gears and beside is not None:
         raise typer.BadParameter("--beside measures pipelines of one gear")
+    if rise > (0.0 if beside else warm_up):
+        raise typer.BadParameter("--rise is a part of --warm-up, and does not go with --beside")
     copies = copies_of(replication, sync=sync)
     if beside is not None:
         both = BesideOptions(
@@ -215,8 +220,9 @@ def latency(
         deliver(lambda phases: run_beside(both, phases), show_beside, output, json=json)
         return
     options = others.LatencyOptions(
-        shards=shards, latency_rate=rate, warm_up_s=warm_up, latency_s=seconds, accounts=accounts,
-        distributions=named(distribution, DISTRIBUTIONS), transactions=transactions, repetitions=1,
+        shards=shards, latency_rate=rate, warm_up_s=warm_up, rise_s=rise, latency_s=seconds,
+        accounts=accounts, transactions=transactions, repetitions=1,
+        distributions=named(distribution, DISTRIBUTIONS),
         plan_limit=plan, max_offsets=_most(max_offsets, shards), copy_limit=copy_limit, seed=seed,
         parent=folder, copies=copies, gears=gears,
     )  # fmt: skip

@@ -18,6 +18,7 @@ class LatencyOptions(BankOptions):
     """What to measure; see `streamydb bench latency --help`."""
 
     warm_up_s: float = 120.0
+    rise_s: float = 0.0
 
 
 def latency(options: LatencyOptions, phases: Phases) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def latency(options: LatencyOptions, phases: Phases) -> dict[str, Any]:
         if options.gears:
             run.await_real_time()
         latency_ms = run.latency(
-            workload, options.latency_rate, options.warm_up_s, options.latency_s
+            workload, options.latency_rate, options.warm_up_s, options.latency_s, options.rise_s
         )
         leader = run.leader()
         idle = run.idle_cpu()
@@ -49,6 +50,7 @@ def latency(options: LatencyOptions, phases: Phases) -> dict[str, Any]:
             "latency_ms": latency_ms,
             "offered_per_s": options.latency_rate,
             "warm_up_s": options.warm_up_s,
+            "rise_s": options.rise_s,
             "seconds": options.latency_s,
             **leader,
             "peak_rss_mb_at_rate": peak_mb,

@@ -216,9 +216,11 @@ def latency_lines(*answers: dict[str, Any]) -> list[str]:
         for answer in answers
     ]
     first = answers[0]
+    rise_s = first.get("rise_s")
+    rises = f", in which the rate rises for {rise_s:.0f}" if rise_s else ""
     told = (
         f"{first['offered_per_s']:,.0f} transfers/s for {first['seconds']:.0f} s after a warm-up "
-        f"of {first['warm_up_s']:.0f}, {_where(first)}:"
+        f"of {first['warm_up_s']:.0f}{rises}, {_where(first)}:"
     )
     head = ["shards", "p50, ms", "p90, ms", "p99, ms", "most, ms", "idle, % of a core"]
     return [told, "", *markdown(head, rows)]

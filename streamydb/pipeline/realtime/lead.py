@@ -148,7 +148,7 @@ class GearLead:
     def _lose(self, roles: GearRoles) -> Decision:
         """Note that the lead is lost, to the micro-batch gear or to another pipeline."""
         self.stage = "writing on"
-        self._shifting.shifted(roles.now_ms)
+        self._shifting.shifted(roles.now_ms, up=False)
         return Decision(ends=self._is_done(roles), counts=self._counts, why=self._why)
 
     def _is_done(self, roles: GearRoles) -> bool:
@@ -163,7 +163,7 @@ class GearLead:
         now_ms, shifting = roles.now_ms, self._shifting
         if roles.real_time:
             self.stage, self._at_once_ms, self._led_ms = "leading", None, now_ms
-            shifting.shifted(now_ms)
+            shifting.shifted(now_ms, up=True)
             return Decision(led=True, why="the log is calm")
         if roles.expires:
             return Decision(ends=True)
@@ -191,7 +191,7 @@ class GearLead:
         if self.stage == "writing on":
             return False  # it was about to end
         if reason != FAULT or self._led_ms is not None:
-            self._shifting.shifted(now_ms)
+            self._shifting.shifted(now_ms, up=False)
         if reason != FAULT:
             return False  # it has left a record to the other gear, as it should
         return self._led_ms is None or now_ms - self._led_ms < _LED_MS

@@ -10,7 +10,8 @@ gear answers ten times later. So the real-time gear leads while it keeps up. Thr
 
 A record waits until its outputs are in Kafka: outputs may queue behind an executor that keeps up.
 The real-time gear begins after seconds of calm in which few records waited, ten seconds after the
-last shift at least.
+last shift at least. How much is calm, and how much a surge, grows with what the gear has executed:
+one that keeps up with a fast log may stand still for a moment, and comes back to such a log.
 """
 
 from __future__ import annotations
@@ -19,15 +20,20 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
+from streamydb.pipeline.realtime.proven_rate import ProvenRate
+
 __all__ = ["LogSample", "Shifting"]
 
 CALM_RATE_MAX: Final = 3_000.0
-"""Records a second; at more the real-time gear does not take the lead."""
+"""Records a second; at more the real-time gear takes the lead only if it has proven that it can."""
 
-_WITH_LOG_RECORDS: Final = 3_000
-"""Records that wait at most while the leader keeps up: those of a second at that rate."""
+_PROVEN_TIMES: Final = 1.1
+"""A rate is as proven as this many times of it, because no load comes evenly."""
 
 SURGE_RECORDS: Final = 5_000
+STALL_MS: Final = 500
+"""While the gear executes more than ten thousand a second: so many of its records may wait."""
+
 LATE_RECORDS_MIN: Final = 100
 """So many records wait at least when the oldest of them is late: a few late ones are no load."""
 
@@ -41,6 +47,9 @@ _STILL_MS: Final = 1_000
 _LATE_FOR_MS: Final = 300
 _CALM_MS: Final = 3_000
 _FAST_MS: Final = 500
+_CATCHES_UP_MS: Final = 1_000
+"""So long a gear that takes the lead of a fast log may work off what has waited meanwhile."""
+
 _APART_MS: Final = 10_000
 
 
@@ -77,9 +86,12 @@ class Shifting:
     _overtaken_ms: int | None = None
     _still_ms: int | None = None
     _shifted_ms: int = -_APART_MS
+    _up_ms: int | None = None
+    _proven: ProvenRate = field(default_factory=ProvenRate)
 
     def note(self, sample: LogSample) -> None:
         samples, now_ms = self._samples, sample.now_ms
+        self._proven.note(now_ms, sample.end)
         still = bool(samples) and samples[-1].position == sample.position < sample.end
         self._still_ms = _since(self._still_ms, now_ms, holds=still)
         samples.append(sample)
@@ -90,14 +102,21 @@ class Shifting:
 
     def _is_late(self) -> bool:
         last = self._samples[-1]
-        if last.waiting < LATE_RECORDS_MIN:
+        if last.waiting < LATE_RECORDS_MIN or self._catches_up():
             return False
         oldest_ms = next(each.now_ms for each in self._samples if each.end > last.position)
         return last.now_ms - oldest_ms >= LATE_MS
 
-    def shifted(self, now_ms: int) -> None:
+    def shifted(self, now_ms: int, *, up: bool) -> None:
+        """Note a shift; ``up``: the real-time gear begins to lead. If it ends before, that is one
+        down.
+        """
         self.shifts += 1
-        self._shifted_ms = now_ms
+        if up:
+            self._proven.lead(now_ms)
+        else:
+            self._proven.lose(now_ms)
+        self._shifted_ms, self._up_ms = now_ms, now_ms if up else None
         self._late_ms = self._overtaken_ms = None
 
     def may_begin_at_once(self) -> bool:
@@ -120,24 +139,54 @@ class Shifting:
 
         The micro-batch gear may be a second behind: that is its way.
         """
-        rate, last = self._rate(_CALM_MS), self._samples[-1] if self._samples else None
-        if rate is None or last is None:
-            return False
-        return rate <= CALM_RATE_MAX and last.waiting <= _WITH_LOG_RECORDS
+        rate = self._rate(_CALM_MS)
+        return rate is not None and max(rate, self._samples[-1].waiting) <= self._calm_rate
 
     def is_fast(self) -> bool:
         """Return True if many records have come lately, however many wait."""
         rate = self._rate(_FAST_MS)
-        return rate is not None and rate > CALM_RATE_MAX
+        return rate is not None and rate > self._calm_rate
+
+    @property
+    def _calm_rate(self) -> float:
+        """Return up to how many records a second the log is calm; so many wait at most while the
+        leader keeps up, too: those of a second.
+        """
+        return max(CALM_RATE_MAX, _PROVEN_TIMES * self._proven.at(self._samples[-1].now_ms))
 
     def _rate(self, over_ms: int) -> float | None:
         """Return how many records a second have come in the last ``over_ms`` or a little more; None
         if that was not looked at for so long.
         """
+        first = self._sample_before(over_ms)
+        if first is None:
+            return None
+        last = self._samples[-1]
+        return 1_000 * (last.end - first.end) / (last.now_ms - first.now_ms)
+
+    def _surge_records(self) -> float:
+        """Return how many records wait at most: more while the gear executes many, as one that
+        stands still for a moment need not be too slow.
+        """
+        first, last = self._sample_before(_CALM_MS), self._samples[-1]
+        if self._catches_up():
+            return self._calm_rate
+        if first is None:
+            return SURGE_RECORDS
+        pace = (last.position - first.position) / (last.now_ms - first.now_ms)
+        return max(SURGE_RECORDS, STALL_MS * pace)
+
+    def _catches_up(self) -> bool:
+        """Return True if the gear has just taken the lead of a log that is calm only by proof."""
+        if self._up_ms is None or self._calm_rate <= SURGE_RECORDS:
+            return False
+        return self._samples[-1].now_ms - self._up_ms < _CATCHES_UP_MS
+
+    def _sample_before(self, over_ms: int) -> LogSample | None:
+        """Return the latest sample that is so much older than the last one; None: none is."""
         for first in reversed(self._samples):
-            last = self._samples[-1]
-            if last.now_ms - first.now_ms >= over_ms:
-                return 1_000 * (last.end - first.end) / (last.now_ms - first.now_ms)
+            if self._samples[-1].now_ms - first.now_ms >= over_ms:
+                return first
         return None
 
     def wants_up(self, now_ms: int) -> bool:
@@ -147,8 +196,9 @@ class Shifting:
         A leader that has only just worked off a backlog may get the next one, from which the start
         of the gear would take a second of processor time.
         """
-        with_log = all(each.waiting <= _WITH_LOG_RECORDS for each in self._samples)
-        return self.is_calm() and with_log and now_ms - self._shifted_ms >= _APART_MS
+        if not self.is_calm() or now_ms - self._shifted_ms < _APART_MS:
+            return False
+        return all(each.waiting <= self._calm_rate for each in self._samples)
 
     def is_doubtful(self, now_ms: int) -> bool:
         """Return True if the gear that leads may be stuck.
@@ -160,7 +210,7 @@ class Shifting:
     def wants_down(self, now_ms: int) -> str | None:
         """Say why the micro-batch gear is to lead; None if the real-time gear is to go on."""
         last = self._samples[-1] if self._samples else None
-        if last is not None and last.waiting > SURGE_RECORDS:
+        if last is not None and last.waiting > self._surge_records():
             return "the log is too fast for the real-time gear"
         if self._late_ms is not None and now_ms - self._late_ms >= _LATE_FOR_MS:
             return "records wait too long for the real-time gear"

@@ -48,3 +48,10 @@ def test_several_shards_have_one_gear(command: str) -> None:
     done = CliRunner().invoke(app, [command, "--shards", "2", "--gear", "both"])
     assert done.exit_code == 2
     assert "--gear both needs one shard" in done.output
+
+
+@pytest.mark.parametrize("more", [["--rise", "121"], ["--rise", "1", "--beside", "2"]])
+def test_a_rise_that_is_no_part_of_the_warm_up_is_refused(more: list[str]) -> None:
+    done = CliRunner().invoke(app, ["latency", *more])
+    assert done.exit_code == 2
+    assert "--rise is a part of --warm-up" in done.output

@@ -11,6 +11,8 @@ from streamydb.pipeline.realtime.shifting import LogSample, Shifting
 from streamydb.records.gears import MICRO_BATCH, REAL_TIME
 from tests.support.seeds import seeds
 
+_CALM_MS = 3_600
+
 
 class Life:
     """A gear from its begin to its end, and what must be true of each decision about it."""
@@ -42,7 +44,10 @@ class Life:
         return decision
 
     def leads(self) -> None:
-        """The gear begins and takes the lead."""
+        """The gear begins after some seconds of calm, and takes the lead."""
+        calm_ms = self.now_ms + _CALM_MS
+        while self.now_ms < calm_ms:
+            self.passes(1)
         self.lead.begin(self.now_ms)
         shifts = self.shifting.shifts
         assert self.decide(led=True).led

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from streamydb.pipeline.realtime.proven_rate import PROOF_MS
 from streamydb.pipeline.realtime.shifting import (
     BACKLOG_MAX,
     CALM_RATE_MAX,
     LATE_MS,
     LATE_RECORDS_MIN,
+    STALL_MS,
     STUCK_MS,
     SURGE_RECORDS,
     LogSample,
@@ -99,6 +101,65 @@ def test_a_surge_shifts_down_at_once() -> None:
     assert "too fast" in (shifting.wants_down(now_ms + 200) or "")
 
 
+def test_a_gear_that_executes_many_may_stand_still_for_half_a_second() -> None:
+    shifting, rate = Shifting(), 4.0 * SURGE_RECORDS
+    now_ms = _run(shifting, 0, 4, rate)
+    now_ms = _run(shifting, now_ms, 0.1, rate, int(0.8 * rate * STALL_MS / 1_000))
+    assert shifting.wants_down(now_ms) is None
+    now_ms = _run(shifting, now_ms, 0.1, rate)
+    assert shifting.wants_down(now_ms) is None
+    now_ms = _run(shifting, now_ms, 0.1, rate, int(1.05 * rate * STALL_MS / 1_000))
+    assert "too fast" in (shifting.wants_down(now_ms) or "")
+
+
+def _lead(shifting: Shifting, begin_ms: int, seconds: float, rate: float) -> int:
+    """Let the gear lead for so long; return when it has lost the lead."""
+    shifting.shifted(begin_ms, up=True)
+    now_ms = _run(shifting, begin_ms, seconds, rate)
+    shifting.shifted(now_ms, up=False)
+    return now_ms
+
+
+def test_a_gear_comes_back_to_a_fast_log_that_it_has_kept_up_with_for_a_minute() -> None:
+    shifting, rate = Shifting(), 5.0 * CALM_RATE_MAX
+    now_ms = _lead(shifting, 0, 59, rate)
+    now_ms = _run(shifting, now_ms, 100, rate)
+    assert not shifting.wants_up(now_ms), "nothing is proven"
+    now_ms = _lead(shifting, now_ms, 62, rate)
+    now_ms = _run(shifting, now_ms, 9, rate, int(0.3 * rate))
+    assert not shifting.wants_up(now_ms), "shifts are ten seconds apart"
+    now_ms = _run(shifting, now_ms, 2, rate, int(0.3 * rate))
+    assert shifting.wants_up(now_ms)
+    assert not shifting.is_fast()
+    now_ms = _run(shifting, 0, 4, 2 * rate)
+    assert not shifting.wants_up(now_ms), "that is more than is proven"
+
+
+def test_a_gear_that_comes_back_works_off_for_a_second_what_has_waited() -> None:
+    shifting, rate = Shifting(), 5.0 * CALM_RATE_MAX
+    now_ms = _lead(shifting, 0, 62, rate)
+    now_ms = _run(shifting, now_ms, 11, rate, int(0.9 * rate))
+    shifting.shifted(now_ms, up=True)
+    now_ms = _run(shifting, now_ms, 0.9, rate, int(0.9 * rate))
+    assert shifting.wants_down(now_ms) is None
+    now_ms = _run(shifting, now_ms, 0.2, rate, int(0.9 * rate))
+    assert "too fast" in (shifting.wants_down(now_ms) or "")
+
+
+def test_a_gear_that_could_not_hold_such_a_lead_waits_longer_each_time() -> None:
+    shifting, rate = Shifting(), 5.0 * CALM_RATE_MAX
+    now_ms = _lead(shifting, 0, 62, rate)
+    for minutes in (1, 2, 4, 8, 16):
+        now_ms = _lead(shifting, now_ms, 20, rate)
+        now_ms = _run(shifting, now_ms, minutes * PROOF_MS / 1_000 - 1, rate)
+        assert not shifting.wants_up(now_ms), minutes
+        now_ms = _run(shifting, now_ms, 2, rate)
+        assert shifting.wants_up(now_ms), minutes
+    now_ms = _lead(shifting, now_ms, 20, rate)
+    now_ms = _run(shifting, now_ms, 3_600, rate)
+    assert not shifting.wants_up(now_ms), "it never could"
+
+
 def test_records_that_wait_for_half_a_second_shift_down() -> None:
     rate = 4_000.0
     shifting, late = Shifting(), int(rate * (LATE_MS + 100) / 1_000)
@@ -150,7 +211,7 @@ def test_a_gear_that_stands_still_is_doubtful_and_one_that_works_is_not() -> Non
 def test_two_shifts_up_are_ten_seconds_apart() -> None:
     shifting = Shifting()
     now_ms = _run(shifting, 0, 4, 100)
-    shifting.shifted(now_ms)
+    shifting.shifted(now_ms, up=False)
     now_ms = _run(shifting, now_ms, 9, 100)
     assert not shifting.wants_up(now_ms)
     now_ms = _run(shifting, now_ms, 2, 100)

@@ -18,6 +18,7 @@ _CALM_SAMPLES = 31
 """Those of three seconds."""
 
 _WITH_LOG = 3_000
+_PROOF_MS = 60_000
 _HURRY_MS = 600
 """The micro-batch gear is ahead of a gear that is halted, so long after it shall hurry."""
 
@@ -31,7 +32,8 @@ def test_gears_do_not_flap_and_follow_the_load(seed: int) -> None:
     rate, ups, doubtful_ms, batch_ms = 0.0, list[int](), 0, 100
     history: list[tuple[int, int]] = []
     waited: list[int] = []
-    for now_ms in range(0, 120_000, 100):
+    proven = 0.0
+    for now_ms in range(0, 240_000, 100):
         if dice.random() < 0.02:
             rate = dice.choice([0, 10, 20, CALM_RATE_MAX / 2, 3 * CALM_RATE_MAX, 50_000])
         if leads and dice.random() < 0.01:
@@ -49,21 +51,33 @@ def test_gears_do_not_flap_and_follow_the_load(seed: int) -> None:
         waited.append(end - position)
         assert shifting.is_done() is (waited[-1] == 0)
         if leads:
+            proven = max(proven, _kept_up(history, ups[-1]))
             waits_ms = now_ms - max(ups[-1], _oldest_ms(history, position, now_ms))
             bound_ms = _HALTED_MS_MAX if halted else _WAIT_MS_MAX
             assert waits_ms <= bound_ms, "the micro-batch gear would have answered"
         lately = [each for at_ms, each in history if now_ms - at_ms <= 3_000]
         if not leads and shifting.wants_up(now_ms):
-            assert lately[-1] - lately[0] <= 3.5 * CALM_RATE_MAX
-            assert max(waited[-_CALM_SAMPLES:]) <= _WITH_LOG, "a backlog may come again"
+            times = max(1.0, 1.1 * proven / CALM_RATE_MAX)
+            assert lately[-1] - lately[0] <= 3.5 * times * CALM_RATE_MAX
+            assert max(waited[-_CALM_SAMPLES:]) <= times * _WITH_LOG, "a backlog may come again"
             assert not ups or now_ms - ups[-1] >= 10_000
             ups.append(now_ms)
             leads, halted = True, False
-            shifting.shifted(now_ms)
+            shifting.shifted(now_ms, up=True)
         elif leads and shifting.wants_down(now_ms):
             leads = False
-            shifting.shifted(now_ms)
+            shifting.shifted(now_ms, up=False)
     assert shifting.shifts == 2 * len(ups) - leads
+
+
+def _kept_up(history: list[tuple[int, int]], since_ms: int) -> float:
+    """Return the most records a second that came in a minute, or little more, since a lead began
+    until now.
+    """
+    now_ms, last = history[-1]
+    begun = [(ms, end) for ms, end in history[-700:] if since_ms <= ms <= now_ms - _PROOF_MS]
+    near = [(ms, end) for ms, end in begun if ms >= now_ms - _PROOF_MS - 2_000]
+    return max((1_000 * (last - end) / (now_ms - ms) for ms, end in near), default=0.0)
 
 
 def _oldest_ms(history: list[tuple[int, int]], position: int, now_ms: int) -> int:
