@@ -24,7 +24,7 @@ _APART_MS: Final = 1_000
 
 @dataclass(slots=True)
 class ProvenRate:
-    """What the leads of a gear have proven; times are of a clock that never goes back."""
+    """The proof that the leads of a gear give; times are of a clock that never goes back."""
 
     _per_s: float = 0.0
     _led_ms: int | None = None
