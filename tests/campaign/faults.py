@@ -234,9 +234,12 @@ def _jump(world: World, rng: random.Random) -> int:
 
 def _hand_over(world: World, _: random.Random) -> int:
     def ready() -> bool:
-        """Whoever follows now: the lead may move by itself meanwhile."""
+        """Whoever follows now: the lead may move by itself meanwhile. A pipeline whose real-time
+        gear has just ended follows for a moment, too; then nobody leads.
+        """
         told = [pipeline.status() for pipeline in world.pipelines]
-        return any(each.role == "following" and each.ready for each in told)
+        leads = any(each.role == "leading" for each in told)
+        return leads and any(each.role == "following" and each.ready for each in told)
 
     wait_for(ready, "a standby that is ready", 120)
     command = [sys.executable, "-m", "streamydb.cli", "handover", "--database", world.name]
