@@ -24,10 +24,14 @@ _APART_MS: Final = 1_000
 
 @dataclass(slots=True)
 class ProvenRate:
-    """The proof that the leads of a gear give; times are of a clock that never goes back."""
+    """The proof that the leads of a gear give; times are of a clock that never goes back.
 
+    Attributes:
+        led_ms: since when the gear leads; None while it does not.
+    """
+
+    led_ms: int | None = None
     _per_s: float = 0.0
-    _led_ms: int | None = None
     _ends: deque[tuple[int, int]] = field(default_factory=deque)
     """When the log had which end, since the gear leads; those of a minute."""
 
@@ -40,21 +44,21 @@ class ProvenRate:
 
     def lead(self, now_ms: int) -> None:
         """The gear begins to lead."""
-        self._led_ms = now_ms
+        self.led_ms = now_ms
         self._ends.clear()
 
     def lose(self, now_ms: int) -> None:
         """The gear leads no longer, or has ended before it could."""
-        if self._led_ms is not None and now_ms - self._led_ms < PROOF_MS:
+        if self.led_ms is not None and now_ms - self.led_ms < PROOF_MS:
             self._again_ms = now_ms + PROOF_MS * 2**self._rests
             self._rests += 1
             if self._rests > RESTS_MAX:
                 self._per_s, self._rests = 0.0, 0
-        self._led_ms = None
+        self.led_ms = None
 
     def note(self, now_ms: int, end: int) -> None:
         """Note the end of the log; while the gear does not lead, that proves nothing."""
-        if self._led_ms is None or (self._ends and now_ms - self._ends[-1][0] < _APART_MS):
+        if self.led_ms is None or (self._ends and now_ms - self._ends[-1][0] < _APART_MS):
             return
         self._ends.append((now_ms, end))
         first_ms, first = self._ends[0]

@@ -3,7 +3,7 @@
 A record costs the real-time gear ten times what it costs the micro-batch gear, but the micro-batch
 gear answers ten times later. So the real-time gear leads while it keeps up. Three things end that:
 
-- *Surge*: more records wait than it executes in some 300 ms.
+- *Surge*: more records wait than it executes in some 300 ms; half a second if it executes many.
 - *Late*: for a third of a second, the oldest record that waits has always been 0.4 seconds old.
 - *Stuck*: the micro-batch gear, which follows, has been ahead of it for a second. That one follows
   in few batches; if nothing has moved for a second although the log goes on, it shall hurry.
@@ -28,7 +28,7 @@ CALM_RATE_MAX: Final = 3_000.0
 """Records a second; at more the real-time gear takes the lead only if it has proven that it can."""
 
 _PROVEN_TIMES: Final = 1.1
-"""A rate is as proven as this many times of it, because no load comes evenly."""
+"""A log may be so many times as fast as what is proven, because no load comes evenly."""
 
 SURGE_RECORDS: Final = 5_000
 STALL_MS: Final = 500
@@ -86,7 +86,6 @@ class Shifting:
     _overtaken_ms: int | None = None
     _still_ms: int | None = None
     _shifted_ms: int = -_APART_MS
-    _up_ms: int | None = None
     _proven: ProvenRate = field(default_factory=ProvenRate)
 
     def note(self, sample: LogSample) -> None:
@@ -116,7 +115,7 @@ class Shifting:
             self._proven.lead(now_ms)
         else:
             self._proven.lose(now_ms)
-        self._shifted_ms, self._up_ms = now_ms, now_ms if up else None
+        self._shifted_ms = now_ms
         self._late_ms = self._overtaken_ms = None
 
     def may_begin_at_once(self) -> bool:
@@ -168,19 +167,22 @@ class Shifting:
         """Return how many records wait at most: more while the gear executes many, as one that
         stands still for a moment need not be too slow.
         """
-        first, last = self._sample_before(_CALM_MS), self._samples[-1]
         if self._catches_up():
             return self._calm_rate
+        first, last = self._sample_before(_CALM_MS), self._samples[-1]
         if first is None:
             return SURGE_RECORDS
         pace = (last.position - first.position) / (last.now_ms - first.now_ms)
         return max(SURGE_RECORDS, STALL_MS * pace)
 
     def _catches_up(self) -> bool:
-        """Return True if the gear has just taken the lead of a log that is calm only by proof."""
-        if self._up_ms is None or self._calm_rate <= SURGE_RECORDS:
+        """Return True if the gear has just taken the lead, and its proof allows so fast a log that
+        those of a second would be a surge.
+        """
+        led_ms = self._proven.led_ms
+        if led_ms is None or self._calm_rate <= SURGE_RECORDS:
             return False
-        return self._samples[-1].now_ms - self._up_ms < _CATCHES_UP_MS
+        return self._samples[-1].now_ms - led_ms < _CATCHES_UP_MS
 
     def _sample_before(self, over_ms: int) -> LogSample | None:
         """Return the latest sample that is so much older than the last one; None: none is."""
